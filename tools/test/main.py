@@ -170,8 +170,7 @@ class Run:
         return self.say_time(stage, made, time.monotonic() - begun, built, made.cpu + cpu)
 
     def parallel(self, stage):
-        """Tests wait for each other's ranks half of their time, so that there are more of them than processors."""
-        return max(1, round(self.jobs * stage.get("parallel", 1.5)))
+        return max(1, round(self.jobs * stage.get("parallel", 1)))
 
     def configured(self, stage, made):
         name = stage["build"]

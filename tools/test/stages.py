@@ -71,15 +71,15 @@ NOT_SANITIZED = ["examples", "interop.torch*", "interop.dlib*", "network", "gpu"
 ONLY_ONCE = ["big", "headers", "compile_fail", "concepts", "docs", "overhead", "examples", "apart", "random", "gpu"]
 
 STAGES = [
-    {"name": "units", "build": "gcc", "parallel": 1, "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "packages": ["format-check"], "cpu": [9999, 9999], "units": [999, 999]},
+    {"name": "units", "build": "gcc", "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "packages": ["format-check"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "collectives", "build": "clang", "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "training", "build": "clang", "tests": ["train", "interop"], "but": ["apart", "emulated", "interop.torch*", "interop.dlib*"],
      "packages": ["venv"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "engine", "build": "clang", "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [9999, 9999], "units": [999, 999]},
-    {"name": "elastic", "build": "clang", "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [9999, 9999], "units": [999, 999]},
-    # Ranks that wait for a deadline need no processor.
+    # Ranks and jobs that wait for a deadline need no processor.
+    {"name": "elastic", "build": "clang", "parallel": 2, "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 2, "packages": ["network"], "cpu": [9999, 9999], "units": [999, 999]},
-    {"name": "launcher", "build": "clang", "tests": ["launcher"], "packages": ["venv"], "packages_of_all": ["slurm"], "cpu": [9999, 9999], "units": [999, 999]},
+    {"name": "launcher", "build": "clang", "parallel": 2, "tests": ["launcher"], "packages": ["venv"], "packages_of_all": ["slurm"], "cpu": [9999, 9999], "units": [999, 999]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
     {"name": "asan", "build": "asan", "level": "all", "slower": 4, "but": NOT_SANITIZED,
@@ -94,7 +94,7 @@ STAGES = [
     {"name": "device", "build": "clang", "tests": ["device"], "but": ["gpu"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer"], "packages": ["cmake"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "docs", "build": "clang", "tests": ["docs", "examples"], "but": ["examples.torch*", "examples.dlib*"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [9999, 9999], "units": [999, 999]},
-    {"name": "words", "build": "gcc", "level": "all", "parallel": 1, "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [9999, 9999], "units": [999, 999]},
+    {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [9999, 9999], "units": [999, 999]},
     # One program of each kind, and MPICH's.
     {"name": "g++", "build": "gcc", "level": "all", "tests": ["collective.*.threads", "train.*.threads", "engine.*.threads", "device.*.emulated"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "libraries", "build": "libraries", "level": "all", "tests": ["interop.torch*", "interop.dlib*", "examples.torch_mnist*", "examples.dlib_mnist*"],
@@ -102,7 +102,7 @@ STAGES = [
     {"name": "mpich", "build": "mpich", "level": "all", "tests": ["collective.*.mpi.np[23]", "launcher.restart"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "nompi", "build": "nompi", "level": "all", "tests": ["unit.handles", "headers.every_call*", "headers.units_with*", "consumer.an_include_path*", "fault.threads"],
      "cpu": [9999, 9999], "units": [999, 999]},
-    {"name": "bench", "build": "bench", "level": "all", "parallel": 1, "tests": ["benchmarks"], "cpu": [9999, 9999], "units": [999, 999]},
+    {"name": "bench", "build": "bench", "level": "all", "tests": ["benchmarks"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "aarch64", "build": "aarch64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half", "fault.threads"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "riscv64", "build": "riscv64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "big", "build": "clang", "level": "all", "optional": True, "tests": ["big"], "cpu": [9999, 9999], "units": [999, 999]},
