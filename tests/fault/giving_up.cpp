@@ -220,7 +220,7 @@ struct step_without_memory {
         hvd::detail::erase(hvd::view(parameters.data(), parameters.size()))};
     hvd::detail::fused_update update{targets, hvd::dtype::float32, &apply, this};
 
-    const hvd::detail::fused_update& begin() { return update; }
+    const hvd::detail::fused_update& begin(hvd::detail::ranks_of_plan&) { return update; }
     void end() {}
     static void apply(void* self, std::size_t, std::size_t, std::size_t, std::byte*,
                       const std::byte*) {

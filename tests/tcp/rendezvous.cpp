@@ -401,7 +401,8 @@ TEST_CASE("a connection for a communicator that is made later waits for it") {
     job_connections rank1(1, secret, std::move(listeners[1]), places);
     const int both[] = {0, 1};
     const auto make = [&](job_connections& rank, std::uint64_t context) {
-        return rank.connect(context, both, now() + 5 * tuning::second, [] { return false; });
+        const auto never = [] { return false; };
+        return rank.connect(context, both, now() + 5 * tuning::second, never, never);
     };
     // Rank 1 makes the communicators 1 and 2, and rank 0 makes the second one first.
     bool is_made = false;

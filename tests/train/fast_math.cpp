@@ -218,7 +218,8 @@ TEST_CASE("all optimizers train, and the fused step with them") {
             }
             CHECK(all_finite(w));
             CHECK(float(w[99]) < 3.95f);
-            CHECK(float(w[0]) == float(w[99]));
+            // a vector and the elements behind the last one may round apart there
+            CHECK(std::abs(float(w[0]) - float(w[99])) < 1e-4f);
         };
         trains(optimizers::sgd<float>{.rate = 0.1f});
         trains(optimizers::momentum<double>{.rate = 0.05, .nesterov = true});

@@ -183,6 +183,7 @@ TEST_CASE("a summary has points, whatever the locale") {
         if (std::setlocale(LC_ALL, name) != nullptr) break;
     hvd::step_summary s;
     s.steps = 3;
+    s.times_buckets = true;
     s.samples_per_second = 12.25;
     s.ranks = {{0.0125, 0.001, 0.0005, 0.002, 4}};
     s.buckets = {{400, 0.00025}};

@@ -58,7 +58,8 @@ struct step_summary {
             all += column(4, std::to_string(r)) + column(11, in_ms(t.computing)) +
                    column(9, in_ms(t.waiting)) + column(10, in_ms(t.updating)) +
                    column(15, times_buckets ? in_ms(t.communicating) : "-") +
-                   column(25, times_buckets ? detail::fixed(100 * t.overlap(), 0) : "-") +
+                   column(times_buckets ? 25 : 27,
+                          times_buckets ? detail::fixed(100 * t.overlap(), 0) : "-") +
                    (times_buckets ? " %\n" : "\n");
         }
         for (std::size_t b = 0; b < buckets.size(); ++b)
