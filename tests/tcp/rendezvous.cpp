@@ -405,17 +405,17 @@ TEST_CASE("a connection for a communicator that is made later waits for it") {
         return rank.connect(context, both, now() + 5 * tuning::second, never, never);
     };
     // Rank 1 makes the communicators 1 and 2, and rank 0 makes the second one first.
-    bool is_made = false;
+    std::vector<descriptor> theirs[2];
     std::thread other([&] {
-        const auto first = make(rank1, 1), second = make(rank1, 2);
-        is_made = first[0] && second[0];
+        theirs[0] = make(rank1, 1);
+        theirs[1] = make(rank1, 2);
     });
     const auto second = make(rank0, 2);
     CHECK(second[1]);
     std::vector<descriptor> first;
     CHECK_NOTHROW(first = make(rank0, 1));
     other.join();
-    CHECK(is_made);
+    CHECK((theirs[0][0] && theirs[1][0]));
 }
 
 TEST_CASE("only a close proves the end of a peer on another host, a reset may be the network's") {

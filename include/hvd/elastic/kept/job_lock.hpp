@@ -16,7 +16,8 @@ inline void require_own(const std::string& path, const file_descriptor& file) {
     if (file.get() < 0 && errno == ELOOP) refuse_file(path, "is a link, which is not followed");
     if (file.get() < 0 || ::fstat(file.get(), &status) != 0) return;  // the caller tells
     if (status.st_uid != ::geteuid()) refuse_file(path, "belongs to another user");
-    if (status.st_nlink > 1) refuse_file(path, "has another name, which may be in use elsewhere");
+    if (S_ISREG(status.st_mode) && status.st_nlink > 1)
+        refuse_file(path, "has another name, which may be in use elsewhere");
 }
 
 // Keeps two jobs from writing to one directory. The process that writes locks a file, which has the
