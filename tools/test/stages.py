@@ -78,7 +78,7 @@ STAGES = [
     {"name": "engine", "build": "clang", "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [9999, 9999], "units": [999, 999]},
     # Ranks and jobs that wait for a deadline need no processor.
     {"name": "elastic", "build": "clang", "parallel": 2, "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [9999, 9999], "units": [999, 999]},
-    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 2, "packages": ["network"], "cpu": [9999, 9999], "units": [999, 999]},
+    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 3, "packages": ["network"], "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "launcher", "build": "clang", "parallel": 2, "tests": ["launcher"], "packages": ["venv"], "packages_of_all": ["slurm"], "cpu": [9999, 9999], "units": [999, 999]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
