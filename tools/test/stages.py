@@ -84,7 +84,7 @@ STAGES = [
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
     {"name": "asan", "build": "asan", "level": "all", "slower": 4, "but": NOT_SANITIZED,
      "tests": ["unit.[!k]*", "tcp.messages", "tcp.foreign_bytes", "tcp.fuzzer", "elastic", "engine.[cns]*", "engine.*.mpi.np3", "fault.threads", "fault.giving_up", "fault.is_killed.mpi.np3", "fault.throws.mpi.np3",
-               "fault.without_memory.mpi.np3", "collective.*.mpi.np3", "train.*.threads", "device"],
+               "fault.without_memory.mpi.np2", "collective.*.mpi.np3", "train.*.threads", "device"],
      "core_of": ["collective", "train", "device"],
      "cpu": [9999, 9999], "units": [999, 999]},
     {"name": "tsan", "build": "tsan", "level": "all", "slower": 4, "but": [*NOT_SANITIZED, "unit"],
