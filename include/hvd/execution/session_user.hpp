@@ -78,10 +78,12 @@ public:
     // No call is under way, and the communicator is bound to the thread.
     static constexpr id bound = 2;
 
-    session_user(int rank, bool takes_turns) noexcept : takes_turns_(takes_turns), rank_(rank) {}
+    session_user(int rank, bool takes_turns) noexcept : rank_(rank) {
+        if (takes_turns) take_turns();
+    }
 
     // Before the first call.
-    void take_turns() noexcept { takes_turns_ = true; }
+    void take_turns() noexcept { binding_ = nobody; }
 
     // The thread that makes the next call takes the communicator.
     void hand_over() {
@@ -102,7 +104,7 @@ public:
     template <class Call>
     void take(Call call) {
         const id me = this_thread();
-        if (!word_.compare_exchange(takes_turns_ ? nobody : me | bound, me)) [[unlikely]]
+        if (!word_.compare_exchange((me | bound) & binding_, me)) [[unlikely]]
             take_otherwise(call);
     }
 
@@ -162,7 +164,7 @@ private:
         const id me = this_thread();
         if (word_.compare_exchange(me | between_calls, me)) return;
         if (!word_.compare_exchange(nobody, me)) refuse(call, is_inside());
-        at_rest_ = me | bound;
+        at_rest_ = (me | bound) & binding_;
     }
 
     static const char* name_of(const char* call) { return call; }
@@ -170,7 +172,7 @@ private:
 
     atomic<id> word_{nobody};
     id at_rest_ = nobody;  // the value between calls; the thread that holds the communicator has it
-    bool takes_turns_;
+    id binding_ = ~nobody;  // the bits of a word at rest; none where threads take turns
     atomic<id> driver_{nobody};
     int rank_;
 };
