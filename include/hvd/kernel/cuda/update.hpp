@@ -16,6 +16,8 @@ namespace detail {
 
 enum class update_kind : std::uint32_t { sgd, adam };
 
+constexpr double largest_number = std::numeric_limits<double>::max();
+
 // The settings of an optimizer, as update_rules.hpp explains them. `factor` multiplies each
 // gradient first.
 struct update_rule {
