@@ -275,7 +275,9 @@ TEST_CASE("Horovod's data and files have their form here") {
 
         hvd::uneven_scope scope(world);
         std::size_t samples = world.rank() == 0 ? 1 : 0, steps = 0;
+        std::vector<float> gradient(4, 1);
         while (scope.begin_step(samples)) {
+            scope.weigh(gradient);
             samples = 0;
             ++steps;
         }

@@ -45,8 +45,8 @@ class Build:
         if "compiler" in self.table:
             compiler = newest_clang() if self.table["compiler"] == "clang" else self.table["compiler"]
             chosen["CXX"] = f"ccache {compiler}" if shutil.which("ccache") else compiler
-        if shutil.which("ld.lld"):
-            chosen["CXX_LD"] = "lld"
+            if shutil.which("ld.lld"):
+                chosen["CXX_LD"] = "lld"
         chosen.update(CCACHE_BASEDIR=str(ROOT), CCACHE_NOHASHDIR="1", CCACHE_SLOPPINESS="pch_defines,time_macros,include_file_mtime,include_file_ctime",
                       PYTHONUNBUFFERED="1")
         return chosen
