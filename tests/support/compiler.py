@@ -27,7 +27,7 @@ class Compiler:
         words = entry["command"].replace('"', "").split()
         start = next(i for i, word in enumerate(words) if word.startswith("-"))
         self.folder = entry["directory"]
-        self.command = words[:start]
+        self.command = [word for word in words[:start] if pathlib.Path(word).name != "ccache"]
         self.is_gcc = b"Free Software Foundation" in subprocess.run(
             self.command + ["--version"], capture_output=True, check=True).stdout
         for i, word in enumerate(words):
