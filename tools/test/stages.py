@@ -87,7 +87,7 @@ STAGES = [
                "fault.without_memory.mpi.np2", "collective.*.mpi.np3", "train.*.threads", "device"],
      "core_of": ["collective", "train", "device"],
      "cpu": [0, 900], "units": [0, 38]},
-    {"name": "tsan", "build": "tsan", "level": "all", "slower": 4, "but": [*NOT_SANITIZED, "unit"],
+    {"name": "tsan", "build": "tsan", "level": "all", "slower": 4, "but": [*NOT_SANITIZED, "unit", "train.device*"],
      "tests": ["tcp.[fm]*", "elastic.[mr]*", "engine", "fault.threads", "collective.*.threads", "train.optimizer.threads", "train.fused_step.threads", "device"],
      "core_of": ["collective", "device"],
      "cpu": [0, 600], "units": [0, 29]},
