@@ -96,9 +96,9 @@ STAGES = [
     {"name": "docs", "build": "clang", "tests": ["docs", "examples"], "but": ["examples.torch*", "examples.dlib*"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [280, 450], "units": [16, 20]},
     {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [0, 500], "units": [0, 9]},
     # One program of each kind, and MPICH's.
-    {"name": "g++", "build": "gcc", "level": "all", "tests": ["collective.*.threads", "train.*.threads", "engine.*.threads", "device.*.emulated"],
+    {"name": "g++", "build": "gcc", "level": "soak", "tests": ["collective.*.threads", "train.*.threads", "engine.*.threads", "device.*.emulated"],
      "core_of": ["collective", "train", "device"], "cpu": [0, 450], "units": [0, 24]},
-    {"name": "libraries", "build": "libraries", "level": "all", "tests": ["interop.torch*", "interop.dlib*", "examples.torch_mnist*", "examples.dlib_mnist*"],
+    {"name": "libraries", "build": "libraries", "level": "soak", "tests": ["interop.torch*", "interop.dlib*", "examples.torch_mnist*", "examples.dlib_mnist*"],
      "cpu": [0, 300], "units": [0, 5]},
     {"name": "mpich", "build": "mpich", "level": "all", "tests": ["collective.plans.mpi*", "collective.objects.mpi*", "launcher.restart"], "cpu": [0, 300], "units": [0, 12]},
     {"name": "nompi", "build": "nompi", "level": "all", "tests": ["unit.handles", "headers.every_call*", "headers.units_with*", "consumer.an_include_path*", "fault.threads"],
