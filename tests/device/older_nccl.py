@@ -34,7 +34,6 @@ PROGRAM = """
 #include <hvd/threads.hpp>
 
 static_assert(NCCL_VERSION_CODE == NCCL_VERSION({0}, {1}, {2}));
-template class hvd::communicator<hvd::nccl>;
 void make(hvd::communicator<hvd::threads>& world, float* x) {{
     hvd::communicator<hvd::nccl> gpus(world, {{}}, {{.max_ctas = 4, .traffic_class = 1}});
     hvd::device_arena arena(gpus, 1);

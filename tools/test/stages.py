@@ -103,10 +103,10 @@ STAGES = [
     {"name": "mpich", "build": "mpich", "level": "all", "tests": ["collective.plans.mpi*", "collective.objects.mpi*", "launcher.restart"], "cpu": [0, 300], "units": [0, 12]},
     {"name": "nompi", "build": "nompi", "level": "all", "tests": ["unit.handles", "headers.every_call*", "headers.units_with*", "consumer.an_include_path*", "fault.threads"],
      "cpu": [0, 200], "units": [0, 10]},
-    {"name": "bench", "build": "bench", "level": "all", "tests": ["benchmarks"], "cpu": [0, 350], "units": [0, 24]},
-    {"name": "aarch64", "build": "aarch64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half", "fault.threads"], "cpu": [0, 250], "units": [0, 8]},
-    {"name": "riscv64", "build": "riscv64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half"], "cpu": [0, 250], "units": [0, 8]},
-    {"name": "big", "build": "clang", "level": "all", "optional": True, "tests": ["big"], "cpu": [0, 250], "units": [0, 5]},
+    {"name": "bench", "build": "bench", "level": "soak", "tests": ["benchmarks"], "cpu": [0, 350], "units": [0, 24]},
+    {"name": "aarch64", "build": "aarch64", "level": "soak", "slower": 4, "tests": ["unit.kernel*", "unit.half", "fault.threads"], "cpu": [0, 250], "units": [0, 8]},
+    {"name": "riscv64", "build": "riscv64", "level": "soak", "slower": 4, "tests": ["unit.kernel*", "unit.half"], "cpu": [0, 250], "units": [0, 8]},
+    {"name": "big", "build": "clang", "level": "soak", "optional": True, "tests": ["big"], "cpu": [0, 250], "units": [0, 5]},
     # The same builds with all that they can run: the whole matrix. What no other MPI, processor or sanitizer can change is left out.
     {"name": "gcc-whole", "build": "gcc", "level": "soak", "tests": ["*"], "but": ["apart", "gpu", "consumer", "launcher", "random", "big"]},
     # OpenSSL is finished before a communicator that a program keeps to its end: tcp.faults leaks there.
