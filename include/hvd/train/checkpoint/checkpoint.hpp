@@ -106,7 +106,7 @@ void read_slots(const safetensors_file& file, Trained& optimizer, auto& restored
                                 if (slots.size() <= i) slots.resize(i + 1);
                                 const bool has = file.tensors().contains(key);
                                 const std::size_t numbers = has ? numbers_in(slots, size) : 0;
-                                // What fits stays where it is: it may be memory of the user.
+                                // Memory that fits is kept, since it may be the user's.
                                 if (std::size_t(slots[i].size()) != numbers)
                                     slots[i].resize(numbers);
                                 if (!has) return;
