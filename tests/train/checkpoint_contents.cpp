@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <stdexcept>
 #include <hvd/train.hpp>
 #include <hvd/train/checkpoint.hpp>
+#include <stdexcept>
 
 #include "model.hpp"
 #include "shared_folder.hpp"

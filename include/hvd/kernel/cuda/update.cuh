@@ -154,7 +154,7 @@ HVD_KERNEL_HOST_DEVICE void update_one(const update_tile& t, const Rule& rule, A
 // The factor that brings the measured norm down to the largest.
 HVD_KERNEL_HOST_DEVICE inline double clip_factor(const update_rule& rule,
                                                  const update_progress& now) {
-    if (rule.largest_norm > largest_number) return 1;  // no limit
+    if (rule.largest_norm > largest_number) return 1;                    // no limit
     if (now.squares <= rule.largest_norm * rule.largest_norm) return 1;  // as without a limit
     double norm = now.squares;
     root_of(norm);
