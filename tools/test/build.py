@@ -57,15 +57,10 @@ class Build:
             options = ["-Dmpi=auto" if o == "-Dmpi=enabled" else "-Dboost_mpi=auto" if o.startswith("-Dboost_mpi") else o for o in options
                        if not o.startswith("-Dmpi_flavour")]
         # Many processors are busy with smaller units.
-        options.append(f"-Dunity_size={8 if self.jobs <= 4 else 4}")
+        options.append(f"-Dunity_size={14 if self.jobs <= 4 else 4}")
         if self.table.get("compiler") == "g++":
             # g++ needs a sixth less time if it has more memory before it looks for what it no longer needs.
             options.append("-Dcpp_args=--param=ggc-min-heapsize=1000000")
-        if self.table.get("compiler") == "clang":
-            # ccache takes a precompiled header for the same if its contents are.
-            options = [o for o in options if not o.startswith("-Dcpp_args=")]
-            given = [o.split("=", 1)[1] for o in self.table["options"] if o.startswith("-Dcpp_args=")]
-            options.append(f"-Dcpp_args={[*given, '-Xclang', '-fno-pch-timestamp']}")
         return options
 
     def configure(self, with_mpi=True, extra=()):

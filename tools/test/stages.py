@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # ---- builds: one folder each, build/NAME ------------------------------------------------------------------------------
 #
 # Compiling takes most of the time, so that there is no optimisation. Files that need speed ask for it in their meson.build.
-# clang compiles the tests in half of g++'s time, and units of eight files in a third of the time of single ones.
+# clang compiles the tests in half of g++'s time, and units of many files in a quarter of the time of single ones.
 
 EVERYTHING = ["-Dtests=enabled", "-Dexamples=enabled", "-Dbenchmarks=disabled", "-Ddebug=false", "-Doptimization=0", "-Dunity=on"]
 NO_TOOLS = ["-Dhvdrun=disabled", "-Dtrace_tool=disabled"]
@@ -96,17 +96,17 @@ STAGES = [
     {"name": "docs", "build": "clang", "tests": ["docs", "examples"], "but": ["examples.torch*", "examples.dlib*"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [280, 450], "units": [16, 20]},
     {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [0, 500], "units": [0, 9]},
     # One program of each kind, and MPICH's.
-    {"name": "g++", "build": "gcc", "level": "soak", "tests": ["collective.*.threads", "train.*.threads", "engine.*.threads", "device.*.emulated"],
+    {"name": "g++", "build": "gcc", "level": "all", "tests": ["collective.*.threads", "train.*.threads", "engine.*.threads", "device.*.emulated"],
      "core_of": ["collective", "train", "device"], "cpu": [0, 450], "units": [0, 24]},
-    {"name": "libraries", "build": "libraries", "level": "soak", "tests": ["interop.torch*", "interop.dlib*", "examples.torch_mnist*", "examples.dlib_mnist*"],
+    {"name": "libraries", "build": "libraries", "level": "all", "tests": ["interop.torch*", "interop.dlib*", "examples.torch_mnist*", "examples.dlib_mnist*"],
      "cpu": [0, 300], "units": [0, 5]},
     {"name": "mpich", "build": "mpich", "level": "all", "tests": ["collective.plans.mpi*", "collective.objects.mpi*", "launcher.restart"], "cpu": [0, 300], "units": [0, 12]},
     {"name": "nompi", "build": "nompi", "level": "all", "tests": ["unit.handles", "headers.every_call*", "headers.units_with*", "consumer.an_include_path*", "fault.threads"],
      "cpu": [0, 200], "units": [0, 10]},
-    {"name": "bench", "build": "bench", "level": "soak", "tests": ["benchmarks"], "cpu": [0, 350], "units": [0, 24]},
-    {"name": "aarch64", "build": "aarch64", "level": "soak", "slower": 4, "tests": ["unit.kernel*", "unit.half", "fault.threads"], "cpu": [0, 250], "units": [0, 8]},
-    {"name": "riscv64", "build": "riscv64", "level": "soak", "slower": 4, "tests": ["unit.kernel*", "unit.half"], "cpu": [0, 250], "units": [0, 8]},
-    {"name": "big", "build": "clang", "level": "soak", "optional": True, "tests": ["big"], "cpu": [0, 250], "units": [0, 5]},
+    {"name": "bench", "build": "bench", "level": "all", "tests": ["benchmarks"], "cpu": [0, 350], "units": [0, 24]},
+    {"name": "aarch64", "build": "aarch64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half", "fault.threads"], "cpu": [0, 250], "units": [0, 8]},
+    {"name": "riscv64", "build": "riscv64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half"], "cpu": [0, 250], "units": [0, 8]},
+    {"name": "big", "build": "clang", "level": "all", "optional": True, "tests": ["big"], "cpu": [0, 250], "units": [0, 5]},
     # The same builds with all that they can run: the whole matrix. What no other MPI, processor or sanitizer can change is left out.
     {"name": "gcc-whole", "build": "gcc", "level": "soak", "tests": ["*"], "but": ["apart", "gpu", "consumer", "launcher", "random", "big"]},
     # OpenSSL is finished before a communicator that a program keeps to its end: tcp.faults leaks there.
