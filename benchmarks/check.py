@@ -80,6 +80,11 @@ def joined_state(results, memory):
     return (joined[0]["state"] / separate[0]["state"], "") if separate and joined else None
 
 
+def steps(results, file, memory):
+    """Returns the largest time of step() over that of run_and_apply(), among the optimizers."""
+    return worst([(row["ratio"], row["optimizer"]) for row in results.rows(file, memory=memory)], lowest=False)
+
+
 def by_engine(results, file, job, value):
     return worst([(row[value], "") for row in results.rows(file, job=job, path="engine")], lowest=False)
 
@@ -137,6 +142,10 @@ def figures(r):
             yield f"{half}, {memory}: speed over an MPI_Op_create operation", half_over_user_operation(r, half, memory), at_least, 5.0
     yield "ResNet-50, run_and_apply with Adam, arena: speed over plan and step", joined_step(r, "arena"), at_least, 1.5
     yield "the same: optimizer state of a rank over the whole", joined_state(r, "arena"), at_most, 0.5
+    # On two ranks each steps half of the parameters in arenas by run_and_apply, and all of them by step().
+    for form, file in (("", "optimizers"), (", compiled form", "optimizers_compiled")):
+        for ranks, memory in ((1, "plain"), (1, "arena"), (2, "plain")):
+            yield f"step() over run_and_apply, {ranks} rank{'s' if ranks > 1 else ''}, {memory}{form}", steps(r, f"{file}_{ranks}", memory), at_most, 1.15
     for form, name in (("compiled_program", "program, compiled form"), ("function", "a function"), ("main_file", "main file, communicator compiled in another"), ("program", "program of one file")):
         for header, limit in (("hvd/mpi.hpp", 0.7), ("hvd/hvd.hpp", 1.0)):
             yield f"compile time over boost/mpi.hpp, {header}: {name}", compiled(r, header, form), at_most, limit

@@ -120,6 +120,10 @@ figures() {
   measure engine 2 engine --seconds 4
   measure engine_loops_1 2 engine --loops 1 --seconds 4 --idle 0
   measure step 2 fusion --step --sets resnet50 --seconds 5
+  for ranks in 1 2; do
+    measure "optimizers_$ranks" "$ranks" optimizers --seconds 3
+    measure "optimizers_compiled_$ranks" "$ranks" optimizers_compiled --seconds 3
+  done
   compile_time 3
 }
 
