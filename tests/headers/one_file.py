@@ -25,7 +25,7 @@ MAKERS = {
 def symbols(compiler, folder, text):
     """Returns two sets: the names that an optimised file needs, and those that it defines."""
     made = pathlib.Path(folder, "made.o")
-    subprocess.run([*compiler.command, "-O2", "-c", "-x", "c++", "-", "-o", made], input=text, text=True, check=True)
+    subprocess.run([*compiler.command, "-O1", "-c", "-x", "c++", "-", "-o", made], input=text, text=True, check=True)
     lines = subprocess.run(["nm", "--demangle", made], capture_output=True, text=True, check=True).stdout.splitlines()
     split = [line[17:].split(" ", 1) for line in lines]
     return {name for kind, name in split if kind == "U"}, {name for kind, name in split if kind != "U"}

@@ -58,9 +58,10 @@ class Build:
                        if not o.startswith("-Dmpi_flavour")]
         # Many processors are busy with smaller units.
         options.append(f"-Dunity_size={14 if self.jobs <= 4 else 4}")
-        if self.table.get("compiler") == "g++":
-            # g++ needs a sixth less time if it has more memory before it looks for what it no longer needs.
-            options.append("-Dcpp_args=--param=ggc-min-heapsize=1000000")
+        # g++ needs a sixth less time if it has more memory before it looks for what it no longer needs.
+        flags = [*self.table.get("flags", []), *(["--param=ggc-min-heapsize=1000000"] if self.table.get("compiler") == "g++" else [])]
+        if flags:
+            options.append(f"-Dcpp_args={flags}")
         return options
 
     def configure(self, with_mpi=True, extra=()):
@@ -113,14 +114,14 @@ class Build:
     def forget(self, targets):
         subprocess.run(["ninja", "-C", self.folder, "-t", "clean", *targets], check=True, stdout=subprocess.DEVNULL)
 
-    def run(self, tests, stage, parallel, slower, seen):
+    def run(self, tests, stage, log, parallel, seen):
         """Runs the tests, tells seen(name, result) of each at once, and returns the records of all, and the CPU seconds."""
-        record = self.folder / "meson-logs" / f"testlog-{stage}.json"
+        record = self.folder / "meson-logs" / f"testlog-{log}.json"
         record.unlink(missing_ok=True)
-        command = ["meson", "test", "-C", self.folder, "--no-rebuild", "--num-processes", str(parallel), "--logbase", f"testlog-{stage}",
-                   "--timeout-multiplier", str(slower), *(test["name"] for test in tests)]
+        command = ["meson", "test", "-C", self.folder, "--no-rebuild", "--num-processes", str(parallel), "--logbase", f"testlog-{log}",
+                   "--timeout-multiplier", str(stage.get("slower", 1)), *(test["name"] for test in tests)]
         process = subprocess.Popen([*unrandomised(self), *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                                   env={**self.environment(), **self.variables}, stdin=subprocess.DEVNULL)
+                                   env={**self.environment(), **self.variables, **stage.get("variables", {})}, stdin=subprocess.DEVNULL)
         for line in process.stdout:
             if found := LINE.match(line):
                 seen(found[1], found[2])

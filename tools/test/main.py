@@ -163,8 +163,7 @@ class Run:
             return None if self.arguments.names else self.results.fail(f"{name}: finding tests", "it has none")
         built = time.monotonic() - begun
         self.start_next()
-        records, cpu = made.build.run(made.tests, name, self.parallel(stage), stage.get("slower", 1),
-                                      lambda test, result: self.results.seen(name, test, result))
+        records, cpu = made.build.run(made.tests, stage, name, self.parallel(stage), lambda test, result: self.results.seen(name, test, result))
         self.results.stage_ended(name, records)
         self.judge_missing(name, made.tests, records)
         return self.say_time(stage, made, time.monotonic() - begun, built, made.cpu + cpu)
@@ -226,7 +225,7 @@ class Run:
         build = made.build
         build.forget(made.targets)
         cpu = build.compile(made.targets, build.folder / f"build-{stage['name']}-again.log", {"CCACHE_RECACHE": "1"})
-        return cpu + build.run(made.tests, stage["name"] + "-again", self.parallel(stage), stage.get("slower", 1), lambda *_: None)[1]
+        return cpu + build.run(made.tests, stage, stage["name"] + "-again", self.parallel(stage), lambda *_: None)[1]
 
     def command_for(self, stage):
         level = f" --{self.arguments.level}" if self.arguments.level != "test" else ""
