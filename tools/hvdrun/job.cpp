@@ -43,7 +43,7 @@ int number_of_hosts(const std::vector<placement>& places) {
     return int(hosts.size());
 }
 
-slot_rules rules_of(const options& o, int ranks) {
+slot_rules slot_rules_of(const options& o, int ranks) {
     if (!o.is_elastic()) return {.least = ranks, .most = ranks};
     return {.least = o.min_np,
             .most = o.max_np,
@@ -76,7 +76,7 @@ job::job(const options& o, const host_list& hosts, const std::vector<placement>&
                          ? make_coordinator(o, size_at_start_, secret_.digits(), signals_.wake())
                          : make_rendezvous(size_at_start_, secret_.digits(), signals_.wake())),
       address_(rendezvous_at(own_address(places, o.interface), meeting_place_->port())),
-      slots_(rules_of(o, size_at_start_), random_numbers()) {
+      slots_(slot_rules_of(o, size_at_start_), random_numbers()) {
     slots_.set_hosts(hosts);
     for (const placement& place : places) has_remote_ = has_remote_ || !place.is_local;
     if (secret_.is_temporary()) guard_.watch_file(secret_.path());

@@ -263,7 +263,7 @@ private:
             why += text(ranks.empty() ? "rank " : ", rank ", p);
             ranks.push_back(p);
         }
-        why += " did not come in time";
+        why += text(ranks.empty() ? "other ranks" : "", " did not come in time");
         return ranks;
     }
 

@@ -160,6 +160,7 @@ public:
         } catch (const std::exception& e) {
             throw_failure(e.what());
         }
+        check_for_descriptors(size);
     }
 
     // A forked child has no thread of Gloo, and leaves everything as it is.
@@ -229,6 +230,16 @@ public:
     bool is_connecting() const { return bool(own_->connects); }
 
 private:
+    // Gloo's thread says nothing where it has no descriptor for a connection that arrives, and the
+    // peer waits for ever. So each pair's is there before any rank connects.
+    void check_for_descriptors(int pairs) const {
+        std::vector<descriptor> spare;
+        for (int p = 0; p < pairs; ++p) {
+            spare.push_back(make_socket(AF_UNIX));
+            if (!spare.back()) throw_failure(strerror(errno));
+        }
+    }
+
     using pair = std::unique_ptr<::gloo::transport::Pair>;
 
     // All that Gloo's thread may use.
