@@ -38,9 +38,8 @@ TEST_CASE("NCCL is given no factor that is not a number") {
                              doctest::Contains(refused), hvd::usage_error);
         CHECK_THROWS_WITH_AS(gpus.allreduce(x.view(), hvd::average, {.postscale = not_a_number()}),
                              doctest::Contains(refused), hvd::usage_error);
-        CHECK_THROWS_WITH_AS(
-            gpus.allreduce(x.view(), hvd::max, {.prescale = not_a_number()}),
-            doctest::Contains("can't be scaled by"), hvd::usage_error);
+        CHECK_THROWS_WITH_AS(gpus.allreduce(x.view(), hvd::max, {.prescale = not_a_number()}),
+                             doctest::Contains("can't be scaled by"), hvd::usage_error);
         gpus.allreduce(x.view(), hvd::sum);
         CHECK(x.values()[0] == float(gpus.size()));
     });
@@ -53,12 +52,12 @@ TEST_CASE("a hierarchical maximum is not scaled by what is not a number") {
             hvd::communicator<hvd::hierarchical<hvd::nccl, hvd::threads>> gpus(world,
                                                                                {.deadline = 10s});
             const tensor<float> x{1};
-            CHECK_THROWS_WITH_AS(
-                gpus.allreduce(x.view(), hvd::max, {.prescale = not_a_number()}),
-                doctest::Contains("only sums and averages of floats"), hvd::usage_error);
-            CHECK_THROWS_WITH_AS(
-                gpus.allreduce(x.view(), hvd::max, {.postscale = not_a_number()}),
-                doctest::Contains("only sums and averages of floats"), hvd::usage_error);
+            CHECK_THROWS_WITH_AS(gpus.allreduce(x.view(), hvd::max, {.prescale = not_a_number()}),
+                                 doctest::Contains("only sums and averages of floats"),
+                                 hvd::usage_error);
+            CHECK_THROWS_WITH_AS(gpus.allreduce(x.view(), hvd::max, {.postscale = not_a_number()}),
+                                 doctest::Contains("only sums and averages of floats"),
+                                 hvd::usage_error);
             gpus.allreduce(x.view(), hvd::max);
             CHECK(x.values()[0] == 1);
         },

@@ -477,8 +477,8 @@ TEST_CASE("nothing_ready() keeps the gradients of passes under no_sync(), report
 TEST_CASE("average_passes refuses a step with fewer passes on any rank, and goes on") {
     hvd_test::on_ranks([](communicator& comm) {
         for (const bool sparse : {false, true}) {
-            trainer t(comm, 2, {.bucket_bytes = 1, .backward_passes_per_step = 3,
-                                .average_passes = true});
+            trainer t(comm, 2,
+                      {.bucket_bytes = 1, .backward_passes_per_step = 3, .average_passes = true});
             floats table(4), d_table(4);
             const hvd::sparse_rows<float> rows = {{1}, {3, 3}};
             if (sparse) t.optimizer.register_sparse("table", table, d_table, 2);

@@ -166,8 +166,7 @@ private:
     void finish(T* out, std::size_t count, const Op& op, const reduce_options& o) const {
         if constexpr (std::is_same_v<Op, op::average> || is_float_element<T> ||
                       is_complex_element<T>) {
-            if (std::is_same_v<Op, op::average> || !is_one(o.prescale) ||
-                !is_one(o.postscale))
+            if (std::is_same_v<Op, op::average> || !is_one(o.prescale) || !is_one(o.postscale))
                 scale(out, count, op, o);
         } else if (!is_one(o.prescale) || !is_one(o.postscale)) {
             throw usage_error(rank_,

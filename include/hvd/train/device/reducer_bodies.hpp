@@ -69,8 +69,7 @@ void device_reducer<Comm, T>::abandon(std::string_view why) {
     const bool agrees_first = reports::agrees_first(),
                reduces = !agrees_first && buckets_.started() < buckets_.size(),
                gathers = has_sparse();
-    if (reduces)
-        refuse_reduction(reduction(), why);
+    if (reduces) refuse_reduction(reduction(), why);
     else if (agrees_first || gathers || agrees_on_numbers_ || options_.op == gradient_op::adasum)
         refuse_agreement(why);
     else if (options_.skip_nonfinite) refuse_reduction(collective::allreduce, why);
