@@ -308,6 +308,20 @@ TEST_CASE_TEMPLATE("direct<mpi>: every operation that MPI has", T, std::int8_t, 
     });
 }
 
+TEST_CASE("direct<mpi>: every root reduces in place, at once and later") {
+    on_ranks_of<hvd::direct<hvd::mpi>>([](auto& comm) {
+        const float sum = float(comm.size() * (comm.size() + 1) / 2);
+        for (int root = 0; root < comm.size(); ++root)
+            for (const std::size_t n : {std::size_t(1), std::size_t(1003), std::size_t(100003)}) {
+                std::vector<float> x(n, float(comm.rank() + 1)), y = x;
+                comm.reduce(x, hvd::sum, hvd::root{root});
+                comm.reduce_async(y, hvd::sum, hvd::root{root}).wait();
+                for (const auto* result : {&x, &y})
+                    if (comm.rank() == root) CHECK(*result == std::vector<float>(n, sum));
+            }
+    });
+}
+
 TEST_CASE("direct<mpi>: scales") {
     on_ranks_of<hvd::direct<hvd::mpi>>([](auto& comm) {
         std::vector<float> x(10, float(comm.rank() + 1));

@@ -118,6 +118,32 @@ TEST_CASE("reductions and movements around the borders of chunks") {
     emulation::reset();
 }
 
+// Later chunks take the memory of earlier ones, and larger calls take larger memory.
+TEST_CASE(
+    "copies to the device that are slow have the right bytes, in many chunks and larger calls") {
+    const std::size_t chunk = hvd::detail::tuning::staged_chunk_bytes / sizeof(float);
+    hvd::run_threads(2, [&](world_type& world) {
+        gpu_communicator gpus(world, {.deadline = 60s});
+        const auto values = [&](std::size_t count, int first) {
+            std::vector<float> all(count);
+            for (std::size_t i = 0; i < count; ++i) all[i] = float(first + int(i * 64 / chunk));
+            return all;
+        };
+        std::vector<std::unique_ptr<tensor<float>>> tensors;
+        const std::size_t counts[] = {10, 1000, chunk / 8, 4 * chunk + chunk / 2};
+        for (const std::size_t count : counts)
+            tensors.push_back(std::make_unique<tensor<float>>(values(count, world.rank())));
+        cudaDeviceSynchronize();
+        emulation::slow_down(30);
+        for (const auto& x : tensors) gpus.allreduce(x->view(), hvd::max);
+        cudaDeviceSynchronize();
+        emulation::slow_down(0);
+        for (const auto& x : tensors) CHECK(x->values() == values(x->values().size(), 1));
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
 TEST_CASE("calls on several streams, begun before the one before is complete") {
     on_ranks([](auto& gpus) {
         cudaStream_t streams[3]{};

@@ -256,6 +256,53 @@ TEST_CASE("who waits hears that the coordinator lives, and may go to another one
     CHECK(answer_of(second).what == coordinator_message::epoch_begins);
 }
 
+TEST_CASE("members who leave a coordinator live, so that no minority goes on without them") {
+    const shared_secret secret = membership_secret(new_secret());
+    coordinator_rules four = rules();
+    four.start = 4;
+    four.self = 1;
+    coordinator_server server(four, secret);
+    std::vector<framed_socket> links;
+    std::vector<std::byte> ids;
+    for (std::uint64_t id = 1; id <= 4; ++id) {
+        links.push_back(reach(server, secret));
+        join_message said = plain();
+        said.self.id = id;
+        links.back().queue(wire_bytes(said));
+        links.back().flush();
+        ids.insert(ids.end(), wire_bytes(id).begin(), wire_bytes(id).end());
+    }
+    std::uint64_t epoch = 0;
+    for (framed_socket& link : links) {
+        coordinator_message said = answer_of(link);
+        while (said.what == coordinator_message::still_waits) said = answer_of(link);
+        REQUIRE(said.what == coordinator_message::epoch_begins);
+        epoch = said.epoch;
+    }
+    const auto message_of = [&](std::uint64_t id, bool leaves) {
+        join_message said = plain();
+        said.self.id = id;
+        said.leaves = leaves ? 1 : 0;
+        said.worked = said.recorded = {epoch, 1, 4, 0};
+        std::vector<std::byte> bytes(wire_bytes(said).begin(), wire_bytes(said).end());
+        for (int told = 0; told < 2; ++told) bytes.insert(bytes.end(), ids.begin(), ids.end());
+        return bytes;
+    };
+    links[0].queue(message_of(1, false));
+    links[1].queue(message_of(2, false));
+    for (const std::size_t i : {0u, 1u}) links[i].flush();
+    for (const std::size_t i : {2u, 3u}) {
+        links[i].queue(message_of(i + 1, true));
+        while (links[i].is_open()) answer_of(links[i]);
+    }
+    // Had the two died, the others would be all that live.
+    for (int second = 0; second < 2;) switch (answer_of(links[0]).what) {
+            case coordinator_message::epoch_ends: break;
+            case coordinator_message::still_waits: ++second; break;
+            default: FAIL("it does not wait");
+        }
+}
+
 TEST_CASE("strangers at a coordinator are dropped, and a member comes in beside them") {
     const shared_secret secret = membership_secret(new_secret());
     coordinator_server server(rules(), secret);

@@ -52,6 +52,9 @@ std::vector<std::string> disagreements();
 // differ in their UUIDs. A GPU that is not discrete says that it reads all memory of the host.
 void answer(const std::string& question, int value);
 
+// Each copy from the host to a device takes so long from now on, or 0: no longer than it must.
+void slow_down(int milliseconds);
+
 // Makes one of the machine's GPUs, as number 0, the only one that this process sees; -1: all.
 void see_only(int device);
 
@@ -97,6 +100,7 @@ int device_of(cudaStream_t stream);
 bool allocate_on_device(void** pointer, std::size_t bytes);
 bool free_on_device(void* pointer, bool waits);  // for the work of all streams
 int answer_of(const std::string& question);
+void wait_as_slow_copies_do();
 int nccl_version();
 void enqueue(cudaStream_t stream, std::function<void()> task);
 void finish_all_work();  // of this process's streams, as freeing memory does

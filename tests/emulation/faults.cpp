@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <random>
+#include <thread>
 
 #include "emulation.hpp"
 
@@ -18,6 +20,7 @@ using by_name = std::map<std::string, Value, std::less<>>;
 by_name<int> counts, answers;
 by_name<std::map<int, int>> faults;  // the code for the call with this number
 std::atomic<std::size_t> objects{0};
+std::atomic<int> copy_milliseconds{0};
 // the version of NCCL that brought a function
 const by_name<int> versions = {{"ncclCommWindowRegister", 22703},
                                {"ncclCommWindowDeregister", 22703},
@@ -39,6 +42,12 @@ int version() {
 int emulation::nccl_version() {
     const std::lock_guard lock(mutex);
     return version();
+}
+
+void emulation::slow_down(int milliseconds) { copy_milliseconds = milliseconds; }
+void emulation::wait_as_slow_copies_do() {
+    if (const int time = copy_milliseconds; time > 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(time));
 }
 
 void emulation::fail(const std::string& function, int k, int code) {
@@ -86,6 +95,7 @@ void reset() {
     counts.clear();
     faults.clear();
     answers.clear();
+    copy_milliseconds = 0;
 }
 
 }  // namespace emulation

@@ -157,6 +157,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
         ((to_device && !is_known(to)) || (from_device && !is_known(from))))
         return cudaErrorInvalidValue;
     emulation::enqueue(stream, [=] {
+        if (kind == cudaMemcpyHostToDevice) emulation::wait_as_slow_copies_do();
         if (bytes > 0)
             std::memmove(emulation::seen_by_device(to, bytes),
                          emulation::seen_by_device(from, bytes), bytes);

@@ -127,6 +127,71 @@ TEST_CASE("the order of reports is learnt on the device, and an unused gradient 
     });
 }
 
+TEST_CASE("a step with nothing registered is refused on the device, on every rank") {
+    train_on_every_backend([](auto&, auto& gpus) {
+        hvd::distributed_optimizer<std::remove_reference_t<decltype(gpus)>, optimizers::sgd<float>,
+                                   float>
+            optimizer(gpus, {.rate = 1});
+        CHECK_THROWS_WITH_AS(optimizer.step(), doctest::Contains("there is no parameter"),
+                             hvd::error);
+        const stream s;
+        const tensor<float> a{1}, da{8};
+        optimizer.register_parameter("a", a.view(), da.view());
+        optimizer.step(s);
+        CHECK(s.values(a) == floats{-7});
+    });
+}
+
+TEST_CASE("average_passes refuses a step with fewer passes on the device") {
+    train_on<hvd::staged<host>>(2, 2, [](auto&, auto& gpus) {
+        trainer t(gpus, {.backward_passes_per_step = 3, .average_passes = true});
+        const auto step = [&](int passes) {
+            t.optimizer.zero_gradients(t.s);
+            for (int pass = 0; pass < passes; ++pass) {
+                t.backward(0, pass);
+                t.report({0, 1, 2, 3});
+            }
+            t.optimizer.step(t.s);
+        };
+        step(3);
+        const auto before = t.values();
+        if (gpus.rank() == 1)
+            CHECK_THROWS_WITH_AS(step(2), doctest::Contains("average_passes divides by 3"),
+                                 hvd::usage_error);
+        else CHECK_THROWS_AS(step(3), hvd::peer_error);
+        CHECK(t.values() == before);
+        step(3);
+        CHECK(t.values() != before);
+    });
+}
+
+TEST_CASE("zero_gradients() drops a step on the device whose report was refused on all ranks") {
+    train_on<hvd::staged<host>>(2, 2, [](auto&, auto& gpus) {
+        trainer t(gpus, {.bucket_bytes = 1}), none(gpus, {.bucket_bytes = 1});
+        for (int step = 0; step < 11; ++step) {
+            t.optimizer.zero_gradients(t.s);
+            t.backward(step);
+            t.report({3, 2, 1, 0});
+            if (step % 3 == 1 || step == 9) {
+                CHECK_THROWS_AS(t.optimizer.gradient_ready(0, t.s), hvd::usage_error);
+                continue;
+            }
+            t.optimizer.step(t.s);
+            none.step(step, {});
+        }
+        CHECK(difference(t.values(), none.values()) <= 1e-5);
+        // One rank alone drops its step: the ranks are told in the next one.
+        t.optimizer.zero_gradients(t.s);
+        t.report({3, 2, 1, 0});
+        if (gpus.rank() == 1) CHECK_THROWS_AS(t.optimizer.gradient_ready(0, t.s), hvd::usage_error);
+        else t.optimizer.step(t.s);
+        CHECK_THROWS_WITH_AS(t.step(12, {3, 2, 1, 0}), doctest::Contains("dropped its last step"),
+                             hvd::mismatch_error);
+        hvd::broadcast_parameters(t.optimizer);
+        t.step(13, {3, 2, 1, 0});
+    });
+}
+
 TEST_CASE("a step that is abandoned before the ranks have looked at their orders changes nothing") {
     train_on_every_backend([](auto& world, auto& gpus) {
         trainer t(gpus, {.bucket_bytes = 1});

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <hvd/engine.hpp>
 #include <hvd/train.hpp>
 
 #include "hvd_test.hpp"
@@ -201,6 +202,23 @@ TEST_CASE("integers are scaled exactly, also by an infinity and by a NaN") {
         comm.allreduce(y, hvd::sum(hvd::rounding::toward_zero), {.prescale = factor});
         CHECK(y[4] == 0);
     });
+}
+
+TEST_CASE_TEMPLATE("a rank that joined multiplies by 1 / prescale, also where it is a NaN", T,
+                   float, double, hvd::float16, hvd::bfloat16) {
+    std::vector<T> x(3);
+    const auto fill = [&](const double& prescale) {
+        hvd::detail::fill_neutral(hvd::dtype_traits<T>::id, reinterpret_cast<std::byte*>(x.data()),
+                                  3, hvd::op::product::id, prescale);
+    };
+    fill(2);
+    CHECK(float(x[2]) == 0.5f);
+    double factor;
+    write_bits(factor, nan<double>);
+    fill(factor);
+    CHECK((bits_of(x[2]) & infinity<T>) == infinity<T>);
+    fill(1);
+    CHECK(float(x[2]) == 1);
 }
 
 TEST_CASE("all optimizers train, and the fused step with them") {

@@ -430,10 +430,11 @@ TEST_CASE("reports of any order, number and rank train as steps without reports"
                 for (int pass = 0; pass < o.backward_passes_per_step; ++pass) {
                     t.backward(step, pass);
                     none.backward(step, pass);
-                    if (pass + 1 < o.backward_passes_per_step && below(alike, 2) == 0) continue;
+                    const bool last = pass + 1 == o.backward_passes_per_step;
+                    if (!o.average_passes && !last && below(alike, 2) == 0) continue;
                     auto reports = reversed(6);
                     if (below(own, 2) == 0) std::shuffle(reports.begin(), reports.end(), own);
-                    if (below(own, 3) == 0) reports.resize(below(own, 6));
+                    if (!o.average_passes && below(own, 3) == 0) reports.resize(below(own, 6));
                     t.report(reports);
                 }
                 t.optimizer.step();
@@ -470,6 +471,111 @@ TEST_CASE("nothing_ready() keeps the gradients of passes under no_sync(), report
             optimizer.step();
             CHECK(w == std::vector<double>{-3, -6});
         }
+    });
+}
+
+TEST_CASE("average_passes refuses a step with fewer passes on any rank, and goes on") {
+    hvd_test::on_ranks([](communicator& comm) {
+        for (const bool sparse : {false, true}) {
+            trainer t(comm, 2,
+                      {.bucket_bytes = 1, .backward_passes_per_step = 3, .average_passes = true});
+            floats table(4), d_table(4);
+            const hvd::sparse_rows<float> rows = {{1}, {3, 3}};
+            if (sparse) t.optimizer.register_sparse("table", table, d_table, 2);
+            const auto step = [&](int passes) {
+                t.optimizer.zero_gradients();
+                for (int pass = 0; pass < passes; ++pass) {
+                    for (auto& g : t.gradients)
+                        for (float& x : g) x += 4;
+                    t.optimizer.gradient_ready(pass == 1 ? 0 : 1);
+                    if (sparse) t.optimizer.gradient_ready(2, rows);
+                    else if (pass == 1) t.optimizer.nothing_ready(1);
+                }
+                t.optimizer.step();
+            };
+            for (int round = 0; round < 3; ++round) {
+                const auto before = t.values;
+                const bool culprit = comm.rank() == comm.size() - 1;
+                if (culprit)
+                    CHECK_THROWS_WITH_AS(step(2),
+                                         doctest::Contains("has 2 backward passes, and "
+                                                           "average_passes divides by 3"),
+                                         hvd::usage_error);
+                else CHECK_THROWS_AS(step(3), hvd::peer_error);
+                CHECK(t.values == before);
+                step(3);
+                CHECK(t.values[1][0] == before[1][0] - 1);  // 0.25 · 12 / 3
+                if (sparse) CHECK(table[2] == doctest::Approx(-0.75 * (round + 1)));
+            }
+            t.optimizer.zero_gradients();
+            for (auto& g : t.gradients)
+                for (float& x : g) x = 12;
+            const auto before = t.values;
+            t.optimizer.step();  // without a report it has all passes
+            CHECK(t.values[1][0] == before[1][0] - 1);
+        }
+    });
+}
+
+// From the second step on the peers step once a rank has made its last report.
+TEST_CASE("zero_gradients() drops a step whose report was refused, on ranks that all err") {
+    hvd_test::on_ranks([](communicator& comm) {
+        for (const std::size_t count : {std::size_t(1), std::size_t(3)})
+            for (const bool index : {false, true}) {
+                trainer t(comm, count, {.bucket_bytes = 1}), none(comm, count, {.bucket_bytes = 1});
+                for (int step = 0; step < 12; ++step) {
+                    t.optimizer.zero_gradients();
+                    t.backward(step);
+                    t.report(reversed(count));
+                    if (step % 3 == 1 || step == 9) {
+                        CHECK_THROWS_AS(t.optimizer.gradient_ready(index ? count : 0),
+                                        hvd::usage_error);
+                        continue;
+                    }
+                    t.optimizer.step();
+                    none.step(step, {});
+                    CHECK(t.values == none.values);
+                }
+                check_in_step(comm);
+            }
+    });
+}
+
+TEST_CASE("a rank whose report was refused steps as its peers, or all are told of the difference") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        for (const std::size_t count : {std::size_t(1), std::size_t(3)})
+            for (const bool drops : {false, true})
+                for (const int when : {1, 8, 9}) {
+                    CAPTURE(count);
+                    CAPTURE(when);
+                    trainer t(comm, count, {.bucket_bytes = 1}),
+                        none(comm, count, {.bucket_bytes = 1});
+                    int told = 0;
+                    for (int step = 0; step < 14; ++step) {
+                        t.optimizer.zero_gradients();
+                        t.backward(step);
+                        try {
+                            t.report(reversed(count));
+                            if (step == when && comm.rank() == 1) {
+                                CHECK_THROWS_AS(t.optimizer.gradient_ready(0), hvd::usage_error);
+                                if (drops) continue;
+                            }
+                            t.optimizer.step();
+                        } catch (const hvd::mismatch_error& e) {
+                            CHECK(std::string(e.what()).find("dropped its last step") !=
+                                  std::string::npos);
+                            CHECK(step == when + 1);
+                            ++told;
+                            hvd::broadcast_parameters(t.optimizer);
+                        }
+                        if (!drops) none.step(step, {});
+                    }
+                    CHECK(told == (drops ? 1 : 0));
+                    if (!drops) CHECK(t.values == none.values);
+                    auto root = t.values.back();
+                    comm.broadcast(root);
+                    CHECK(t.values.back() == root);
+                }
     });
 }
 

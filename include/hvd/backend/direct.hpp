@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../core/lean/finite.hpp"
 #include "../platform/mpi_types.hpp"
 #include "../transport/operation.hpp"
 #include "mpi.hpp"
@@ -59,12 +60,9 @@ public:
     void reduce(const T* in, T* out, std::size_t count, const Op& op, int root,
                 const reduce_options& o) {
         const MPI_Datatype type = mpi_datatype(dtype_traits<std::remove_cv_t<T>>::id);
-        const bool in_place = rank_ == root && in == out;
         in_portions(count, [&](std::size_t first, int n) {
-            check(MPI_Reduce(in_place ? MPI_IN_PLACE : in + first,
-                             rank_ == root ? out + first : nullptr, n, type, mpi_operation(Op::id),
-                             root, comm_),
-                  "MPI_Reduce");
+            reduce_portion(in + first, rank_ == root ? out + first : nullptr, n, sizeof(T), type,
+                           mpi_operation(Op::id), root);
         });
         if (rank_ == root) finish(out, count, op, o);
     }
@@ -123,6 +121,11 @@ private:
     friend class mpi_endpoint;  // which makes it
 
     using mpi_endpoint::mpi_endpoint;
+#if defined(MPICH_NUMVERSION) && MPICH_NUMVERSION >= 40000000 && MPICH_NUMVERSION < 40200000
+    static constexpr bool mpich_reads_in_place = true;
+#else
+    static constexpr bool mpich_reads_in_place = false;
+#endif
     // No memory is shared.
     static std::size_t window_of(const communicator_options&) { return 0; }
 
@@ -141,14 +144,31 @@ private:
         return int(n);
     }
 
+    // One MPI_Reduce. MPICH 4.0 and 4.1 read from the address MPI_IN_PLACE where the root is
+    // not rank 0 (its issue 6540): a copy of the input is reduced there.
+    void reduce_portion(const void* in, void* out, int n, std::size_t element_bytes,
+                        MPI_Datatype type, MPI_Op operation, int root) const {
+        std::vector<std::byte> copy;
+        if (in == out && rank_ == root) {
+            if (!mpich_reads_in_place || root == 0) {
+                in = MPI_IN_PLACE;
+            } else {
+                const std::byte* const bytes = static_cast<const std::byte*>(in);
+                copy.assign(bytes, bytes + std::size_t(n) * element_bytes);
+                in = copy.data();
+            }
+        }
+        check(MPI_Reduce(in, out, n, type, operation, root, comm_), "MPI_Reduce");
+    }
+
     // Applies the mean and the scales in one more pass, since MPI has no such operations.
     template <class T, class Op>
     void finish(T* out, std::size_t count, const Op& op, const reduce_options& o) const {
         if constexpr (std::is_same_v<Op, op::average> || is_float_element<T> ||
                       is_complex_element<T>) {
-            if (std::is_same_v<Op, op::average> || o.prescale != 1 || o.postscale != 1)
+            if (std::is_same_v<Op, op::average> || !is_one(o.prescale) || !is_one(o.postscale))
                 scale(out, count, op, o);
-        } else if (o.prescale != 1 || o.postscale != 1) {
+        } else if (!is_one(o.prescale) || !is_one(o.postscale)) {
             throw usage_error(rank_,
                               text("hvd: ", dtype_name<T>(), " can't be scaled on direct<mpi>"));
         }
@@ -158,7 +178,7 @@ private:
     template <class T, class Op>
     void scale(T* out, std::size_t count, const Op& op, const reduce_options& o) const {
         constexpr bool additive = std::is_same_v<Op, op::sum> || std::is_same_v<Op, op::average>;
-        if (!additive && o.prescale != 1) refuse_prescale();
+        if (!additive && !is_one(o.prescale)) refuse_prescale();
         const std::byte* const input = reinterpret_cast<const std::byte*>(out);
         reduce_elements<T, Op>({&op, &input, 1, size_, reinterpret_cast<std::byte*>(out), count,
                                 o.prescale, o.postscale});
@@ -172,9 +192,9 @@ private:
                       std::size_t count, int divisor) const {
         const call_header& entry = op.entry;
         const bool additive = entry.op == op::sum::id || entry.op == op::average::id;
-        if (!additive && entry.prescale != 1) refuse_prescale();
+        if (!additive && !is_one(entry.prescale)) refuse_prescale();
         const std::byte* const input = out;
-        if (entry.op == op::average::id || entry.prescale != 1 || entry.postscale != 1)
+        if (entry.op == op::average::id || !is_one(entry.prescale) || !is_one(entry.postscale))
             g.function({g.op, &input, 1, divisor, out, count, entry.prescale, entry.postscale});
     }
 
@@ -210,10 +230,8 @@ private:
             const reduction_group& g = op.groups[i];
             in_portions(g.count, [&](std::size_t first, int n) {
                 const std::size_t at = g.offset + first * g.element_bytes;
-                check(MPI_Reduce(root && op.in == op.out ? MPI_IN_PLACE : op.in + at,
-                                 root ? op.out + at : nullptr, n, mpi_datatype(g.id),
-                                 mpi_operation(op.entry.op), op.entry.root, comm_),
-                      "MPI_Reduce");
+                reduce_portion(op.in + at, root ? op.out + at : nullptr, n, g.element_bytes,
+                               mpi_datatype(g.id), mpi_operation(op.entry.op), op.entry.root);
             });
             if (root) finish_group(g, op, op.out + g.offset, g.count);
         }

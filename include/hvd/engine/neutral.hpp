@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "../collective/call/call.hpp"
+#include "../core/lean/finite.hpp"
 #include "negotiation/signature.hpp"
 
 namespace hvd {
@@ -38,7 +39,7 @@ void fill_neutral(std::byte* data, std::size_t count, int op, double prescale) {
     constexpr T lowest = limits::has_infinity ? T(-limits::infinity()) : limits::lowest();
     if (op == op::min::id) fill(turns ? lowest : highest);
     else if (op == op::max::id) fill(turns ? highest : lowest);
-    else if (op == op::product::id) fill(prescale == 1 ? T(1) : T(1 / prescale));
+    else if (op == op::product::id) fill(is_one(prescale) ? T(1) : T(1 / prescale));
     else if (op == op::bit_and::id) std::memset(data, 0xff, count * sizeof(T));
     else if (op == op::logical_and::id) fill(T(1));
     else std::memset(data, 0, count * sizeof(T));

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../../core/lean/finite.hpp"
 #include "../nccl/communicator.hpp"
 #include "../staged/communicator.hpp"
 #include "policy.hpp"
@@ -55,7 +56,8 @@ public:
     // rounding twice. Only a power of two is applied in the node, where 16-bit floats are summed in
     // their own type.
     void check(const collective_call& call, const char* label) const override {
-        if (!by_halves(call.entry.kind) || (call.entry.prescale == 1 && call.entry.postscale == 1))
+        if (!by_halves(call.entry.kind) ||
+            (is_one(call.entry.prescale) && is_one(call.entry.postscale)))
             return;
         const bool adds = call.entry.op == op::average::id || call.entry.op == op::sum::id;
         const bool is_float = call.entry.id >= dtype::float16 && call.entry.id <= dtype::float64;

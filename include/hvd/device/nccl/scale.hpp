@@ -44,7 +44,7 @@ inline bool holds(dtype id, double factor) {
 inline nccl_scale scale_of(const collective_call& call, int size, int rank, const char* label) {
     const bool average = call.entry.op == op::average::id;
     const double factor = call.entry.prescale * call.entry.postscale / (average ? size : 1);
-    if (factor == 1) return {};
+    if (is_one(factor)) return {};
     const auto refuse = [&](const auto&... why) {
         throw usage_error(rank, text("hvd: ", label, " on rank ", rank, ": ", why...));
     };

@@ -73,6 +73,8 @@ public:
     void begin_epoch(std::uint64_t epoch);
 
     /// Sets all gradients to zero, also those of frozen parameters, behind the work of `stream`.
+    /// After a report that was refused when the peers had all that they need, it drops this rank's
+    /// step, unless the backend compares no reductions (NCCL): see docs/training.md.
     /// @throws hvd::usage_error while gradients are under way.
     void zero_gradients(cudaStream_t stream = nullptr);
 
@@ -372,6 +374,16 @@ private:
         } catch (...) {  // the failure of the backward pass is the one to report
         }
     }
+
+    // The calls of the buckets.
+    collective reduction() const {
+        return options_.shard_state || options_.error_feedback ? collective::reduce_scatter
+                                                               : collective::allreduce;
+    }
+
+    void check_passes();
+    // Ends a step of which the last report was refused, where the peers may make it.
+    [[gnu::cold]] void drop_step_of_peers(cudaStream_t stream);
 
     // Refuses the reduction that the peers make next. They make no further call after it.
     [[gnu::cold]] void refuse_reduction(collective kind, std::string_view why);

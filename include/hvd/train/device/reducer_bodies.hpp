@@ -19,6 +19,7 @@ void device_reducer<Comm, T>::begin_epoch(std::uint64_t epoch) {
 
 template <class Comm, class T>
 void device_reducer<Comm, T>::zero_gradients(cudaStream_t stream) {
+    if (reports::has_refused_step()) drop_step_of_peers(stream);
     if (buckets_.started() > 0)
         refuse(
             "zero_gradients() while gradients are under way: synchronize() or step() first, "
@@ -68,11 +69,7 @@ void device_reducer<Comm, T>::abandon(std::string_view why) {
     const bool agrees_first = reports::agrees_first(),
                reduces = !agrees_first && buckets_.started() < buckets_.size(),
                gathers = has_sparse();
-    if (reduces)
-        refuse_reduction(options_.shard_state || options_.error_feedback
-                             ? collective::reduce_scatter
-                             : collective::allreduce,
-                         why);
+    if (reduces) refuse_reduction(reduction(), why);
     else if (agrees_first || gathers || agrees_on_numbers_ || options_.op == gradient_op::adasum)
         refuse_agreement(why);
     else if (options_.skip_nonfinite) refuse_reduction(collective::allreduce, why);
@@ -80,6 +77,25 @@ void device_reducer<Comm, T>::abandon(std::string_view why) {
     writers_of_rest_.clear();
     buckets_.finish(last_stream_);
     reports::end_step();  // as on the peers
+}
+
+template <class Comm, class T>
+void device_reducer<Comm, T>::check_passes() {
+    try {
+        reports::check_passes();
+    } catch (const usage_error& e) {
+        abandon(e.what());
+        throw;
+    }
+}
+
+// Peers that have reported alike drop it, too. The others are told in the next step.
+template <class Comm, class T>
+void device_reducer<Comm, T>::drop_step_of_peers(cudaStream_t stream) {
+    require_closed();
+    over_if_it_fails([&] { buckets_.finish(stream); });
+    writers_of_rest_.clear();
+    reports::drop_refused_step();
 }
 
 template <class Comm, class T>
@@ -94,6 +110,7 @@ template <class Comm, class T>
 synchronized_gradients<T, device> device_reducer<Comm, T>::synchronize(cudaStream_t stream) {
     require_closed();
     last_stream_ = stream;
+    check_passes();
     keep_buckets_if_captured(stream);
     if (!sealed_ || !sparse_.empty()) refuse_capture(stream, "this step");
     over_if_it_fails([&] {
@@ -167,6 +184,7 @@ void device_reducer<Comm, T>::report(const char* call, std::size_t i, cudaStream
         take();
     } catch (const usage_error& e) {
         if (!peers_step_anyway()) abandon(e.what());
+        else if (session_->compares(reduction())) reports::keep_refused_step();
         throw;
     }
     if (reports::quiet()) return follow_quiet(i, stream);
@@ -224,9 +242,10 @@ void device_reducer<Comm, T>::seal() {
 
 template <class Comm, class T>
 void device_reducer<Comm, T>::make_buckets(std::string described) {
+    if (parameters_.empty()) refuse_call(calls_, reports::nothing_to_train);
     check_members(parameters_.size(), options_,
                   [this](const auto&... why) { refuse_call(calls_, why...); });
-    agree_on_options(calls_, options_, described);
+    agree_on_options(calls_, reports::take_agreement_name(), options_, described);
     const bool anew = reports_.agree(calls_, parameters_.size(), described != agreed_);
     member_lists members = bucket_members(parameters_, options_,
                                           reports_.expected(parameters_.size(), options_.unused));

@@ -60,7 +60,9 @@ struct optimizer_options {
     std::vector<std::size_t> unused = {};
     /// number of passes that add to the gradients before they travel
     int backward_passes_per_step = 1;
-    bool average_passes = false;  ///< divides by the passes; Horovod's Torch form does not
+    /// divides by the number of passes; Horovod's Torch form does not. A step of which a rank has
+    /// reported fewer passes is refused.
+    bool average_passes = false;
     /// an average is divided by this factor before the sum, and by the rest after it
     double gradient_predivide_factor = 1;
     gradient_codec codec = gradient_codec::none;

@@ -193,6 +193,40 @@ protected:
         some_reported_ = nothing_more_ = true;
     }
 
+    // Refuses a step with fewer passes than average_passes divides by. A step without any reports
+    // does not tell its passes, and has all of them.
+    void check_passes() const {
+        if (!options_.average_passes) return;
+        int passes = 0;
+        for (const auto& p : parameters_) passes = passes < p.reports ? p.reports : passes;
+        if (passes == 0 || passes == options_.backward_passes_per_step) return;
+        refuse("this step has ", passes, " backward passes, and average_passes divides by ",
+               options_.backward_passes_per_step, ", the backward_passes_per_step: make and ",
+               "report all passes (nothing_ready(i) reports a gradient that a pass has not ",
+               "written), or leave average_passes out and divide the loss by the number of passes");
+    }
+
+    // A report was refused after the last one that counts, so that the peers make the step.
+    void keep_refused_step() { refused_ = true; }
+    bool has_refused_step() const { return refused_; }
+
+    // The gradients of a step that the peers may make are dropped. The next step begins with an
+    // agreement, whose name tells that to peers that have made it.
+    void drop_refused_step() {
+        end_step();
+        dropped_ = true;
+        sealed_ = false;
+    }
+
+    // The name of the agreement that a step begins with.
+    const char* take_agreement_name() {
+        return std::exchange(dropped_, false) ? "optimizer that dropped its last step"
+                                              : "distributed_optimizer";
+    }
+
+    static constexpr const char* nothing_to_train =
+        "there is no parameter: register_parameter() comes before the first report and step()";
+
     // The calls of a step have succeeded, on all ranks.
     void end_step() {
         reports_.end_step();
@@ -206,13 +240,13 @@ protected:
             p.written = false;
         }
         reports_.drop_step();
-        some_reported_ = nothing_more_ = quiet_.unknown = false;
+        some_reported_ = nothing_more_ = quiet_.unknown = refused_ = false;
     }
 
     // True if the step begins with an agreement of the ranks.
     bool agrees_first() const { return !sealed_ && agrees_on(detail::described(parameters_)); }
     bool agrees_on(const std::string& described) const {
-        return described != agreed_ || reports_.due();
+        return described != agreed_ || dropped_ || reports_.due();
     }
 
     double pass_scale() const {
@@ -256,6 +290,8 @@ private:
     int rank_;
     quiet_passes quiet_;
     bool nothing_more_ = false;  // nothing_ready() was called in this step
+    bool refused_ = false;       // see keep_refused_step()
+    bool dropped_ = false;       // see drop_refused_step()
 };
 
 }  // namespace detail

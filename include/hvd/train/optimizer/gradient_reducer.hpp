@@ -75,7 +75,8 @@ public:
     /// Without it, such ranks go on until the one with fewer steps ends.
     void begin_epoch(std::uint64_t epoch);
 
-    /// Sets all gradients to zero, also those of frozen parameters.
+    /// Sets all gradients to zero, also those of frozen parameters. After a report that was refused
+    /// when the peers had all that they need, it drops this rank's step: see docs/training.md.
     /// @throws hvd::usage_error while gradients are under way.
     void zero_gradients();
 
@@ -195,6 +196,7 @@ private:
             reports::check_report(i);
         } catch (const usage_error& e) {
             if (!peers_step_anyway()) abandon(e.what());
+            else if (!is_direct<typename Comm::backend_type>) reports::keep_refused_step();
             throw;
         }
         if (reports::quiet()) return;
@@ -242,6 +244,8 @@ private:
 
     sparse_gradient<T>* sparse_of(std::size_t parameter);
 
+    void check_passes();
+    [[gnu::cold]] void drop_step_of_peers();
     void abandon_in_order(std::string_view why);
     [[gnu::cold]] void abandon_by_name(std::string_view why)
         requires named;

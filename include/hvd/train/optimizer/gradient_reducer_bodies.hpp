@@ -64,6 +64,8 @@ template <class Comm, class T>
 void gradient_reducer<Comm, T>::zero_gradients() {
     if constexpr (named)
         if (!step_.failure.empty()) abandon(step_.failure);
+    if constexpr (!named)
+        if (reports::has_refused_step()) drop_step_of_peers();
     if (buckets_.started() > 0)
         refuse("zero_gradients() while gradients are under way: synchronize() or step() first, ",
                "or abandon() a step that failed");
@@ -73,6 +75,14 @@ void gradient_reducer<Comm, T>::zero_gradients() {
         s.zero();
         s.clear();
     }
+}
+
+// Peers that have reported alike drop it, too. The others are told in the next step.
+template <class Comm, class T>
+[[gnu::cold]] void gradient_reducer<Comm, T>::drop_step_of_peers() {
+    require_closed();
+    if (finish_for_peers()) reports::drop_refused_step();
+    else give_up();  // it has failed on all ranks
 }
 
 template <class Comm, class T>
@@ -141,9 +151,21 @@ void gradient_reducer<Comm, T>::nothing_ready(std::size_t i) {
     });
 }
 
+// On an engine it is a part of what the ranks tell each other at the end of the step.
+template <class Comm, class T>
+void gradient_reducer<Comm, T>::check_passes() {
+    try {
+        reports::check_passes();
+    } catch (const usage_error& e) {
+        abandon(e.what());
+        throw;
+    }
+}
+
 template <class Comm, class T>
 synchronized_gradients<T> gradient_reducer<Comm, T>::synchronize(bool by_rows) {
     require_closed();
+    check_passes();
     over_if_it_fails([&] {
         if constexpr (named) {
             submit_rest();
@@ -272,11 +294,9 @@ void gradient_reducer<Comm, T>::seal() {
 
 template <class Comm, class T>
 void gradient_reducer<Comm, T>::make_buckets(std::string described) {
-    constexpr const char* nothing_to_train =
-        "there is no parameter: register_parameter() comes before the first report and step()";
     if (parameters_.empty()) {
-        if constexpr (named) refuse(nothing_to_train);
-        else refuse_call(comm_, nothing_to_train);
+        if constexpr (named) refuse(reports::nothing_to_train);
+        else refuse_call(comm_, reports::nothing_to_train);
     }
     check_members(parameters_.size(), options_, [this](const auto&... why) {
         if constexpr (named) this->refuse(why...);
@@ -300,7 +320,7 @@ void gradient_reducer<Comm, T>::make_buckets(std::string described) {
 template <class Comm, class T>
 void gradient_reducer<Comm, T>::agree_on(const std::string& described) {
     try {
-        agree_on_options(comm_, options_, described);
+        agree_on_options(comm_, reports::take_agreement_name(), options_, described);
     } catch (const mismatch_error& e) {
         if (runs_a_plan(e)) buckets_.stand_in(comm_);
         throw;

@@ -71,8 +71,9 @@ void say_options(const optimizer_options& o, Say&& say) {
 
 // **Collective**.
 template <class Comm>
-void agree_on_options(Comm& comm, const optimizer_options& o, std::string_view parameters) {
-    agree_on_values(comm, "distributed_optimizer", [&](auto say) {
+void agree_on_options(Comm& comm, const char* name, const optimizer_options& o,
+                      std::string_view parameters) {
+    agree_on_values(comm, name, [&](auto say) {
         say_options(o, say);
         say("parameters", parameters);
     });

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <chrono>
+#include <future>
+#include <optional>
+
+#include <hvd/elastic/members/membership.hpp>
+
+#include "elastic_test.hpp"
+
+namespace membership_tests {
+
+// A process of an elastic job whose coordinator says what the test wants.
+
+using namespace hvd_test;
+using namespace hvd::detail;
+
+namespace {
+
+class scripted_coordinator {
+public:
+    // A process of a job of two, which waits for this coordinator.
+    hvd::tcp_options options() const {
+        hvd::tcp_options o = {};
+        o.rank = 1;
+        o.size = 2;
+        o.rendezvous = "127.0.0.1:" + std::to_string(listener_.port());
+        o.rendezvous_served = true;
+        o.secret = std::string(std::string_view(hex_of(job_secret_)));
+        return o;
+    }
+
+    // Waits for the next connection, and for what comes first on it.
+    join_message await_join() {
+        link_.reset();
+        while (!link_) {
+            std::vector<pollfd> fds{{listener_.number(), POLLIN, 0}};
+            strangers_.add_to(fds);
+            ::poll(fds.data(), nfds_t(fds.size()), 20);
+            strangers_.advance(listener_, [this](int, std::uint64_t, descriptor socket) {
+                link_.emplace(1, std::move(socket), join_message::most_bytes());
+            });
+        }
+        return read_join_message();
+    }
+    join_message read_join_message() {
+        join_message said;
+        const std::vector<std::byte> bytes = next();
+        REQUIRE(bytes.size() >= sizeof said);
+        std::memcpy(static_cast<void*>(&said), bytes.data(), sizeof said);
+        return said;
+    }
+
+    // The bytes of the next message; none if the process closes the connection or says nothing.
+    std::vector<std::byte> next() {
+        const time_point limit = now() + 10 * tuning::second;
+        for (std::span<const std::byte> bytes; now() < limit;) {
+            link_->flush();
+            link_->fill();
+            if (link_->next(bytes)) return {bytes.begin(), bytes.end()};
+            if (!link_->is_open()) return {};
+            pollfd p{link_->number(), POLLIN, 0};
+            ::poll(&p, 1, 100);
+        }
+        return {};
+    }
+
+    void say(coordinator_message head, const std::vector<elastic_member>& table = {}) {
+        head.size = std::uint32_t(table.size());
+        std::vector<std::byte> bytes(wire_bytes(head).begin(), wire_bytes(head).end());
+        for (const elastic_member& m : table)
+            bytes.insert(bytes.end(), wire_bytes(m).begin(), wire_bytes(m).end());
+        link_->queue(bytes);
+        link_->flush();
+    }
+    void begin_epoch(const std::vector<elastic_member>& table) {
+        coordinator_message head;
+        head.what = coordinator_message::epoch_begins;
+        head.epoch = 1;
+        head.job = 7;
+        say(head, table);
+    }
+
+private:
+    const shared_secret job_secret_ = new_secret(), secret_ = membership_secret(job_secret_);
+    listening_socket listener_{-1};
+    strangers strangers_{secret_, rendezvous_rank};
+    std::optional<framed_socket> link_;
+};
+
+// A port where nobody listens.
+std::uint16_t closed_port() { return listening_socket(-1).port(); }
+
+elastic_member member_at(std::uint64_t id, std::uint64_t network, std::uint16_t port) {
+    elastic_member m;
+    m.id = id;
+    m.network = network;
+    m.coordinator.port = port;
+    m.coordinator.add(host_address::loopback());
+    return m;
+}
+
+}  // namespace
+
+TEST_CASE("a member is gone if its port is closed on this host, and not if it is on another one") {
+    scripted_coordinator coordinator;
+    membership here(coordinator.options(), {});
+    auto joined = std::async(std::launch::async, [&] {
+        here.join({}, false);
+        here.join({}, false);
+    });
+    const elastic_member self = coordinator.await_join().self;
+    coordinator.begin_epoch({self, member_at(11, self.network, closed_port()),
+                             member_at(12, self.network + 1, closed_port())});
+    coordinator.read_join_message();
+    coordinator_message waits;
+    waits.what = coordinator_message::still_waits;
+    coordinator.say(waits);
+    const std::vector<std::byte> told = coordinator.next();
+    member_head head;
+    std::vector<std::uint64_t> gone;
+    CHECK(*read_head(told, head) == 0);
+    CHECK(head.what == member_head::finds_gone);
+    CHECK(*read_gone(told, gone) == 0);
+    CHECK(gone == std::vector<std::uint64_t>{11});
+    coordinator.begin_epoch({self});
+    joined.get();
+}
+
+TEST_CASE("a coordinator that is stopped is left, and told that the process lives") {
+    scripted_coordinator coordinator;
+    hvd::elastic_options bounds;
+    bounds.join_deadline = std::chrono::seconds(20);
+    membership here(coordinator.options(), bounds);
+    auto joined = std::async(std::launch::async, [&] { here.join({}, false); });
+    CHECK(coordinator.await_join().leaves == 0);
+    CHECK(coordinator.read_join_message().leaves == 1);  // after some seconds of silence
+    const elastic_member self = coordinator.await_join().self;
+    coordinator.begin_epoch({self});
+    joined.get();
+}
+
+}  // namespace membership_tests

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+#include "elastic_test.hpp"
+#include "tcp_backend.hpp"
+#include "temporary_directory.hpp"
+
+namespace slow_files_tests {
+
+// States whose file is written slowly.
+
+using namespace hvd_test;
+
+// An object whose writer waits at each file, until it is let on. Ranks that send it do not wait.
+struct gate {
+    std::int64_t step = 0;
+
+    static std::mutex mutex;
+    static std::condition_variable changed;
+    static bool is_closed;
+    static int arrived, let_on;
+
+    static void arrive() {
+        std::unique_lock lock(mutex);
+        if (!is_closed) return;
+        ++arrived;
+        changed.notify_all();
+        changed.wait(lock, [number = arrived] { return let_on >= number; });
+    }
+    static void close() {
+        const std::lock_guard lock(mutex);
+        is_closed = true;
+    }
+    static void await_arrival(int number) {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [number] { return arrived >= number; });
+    }
+    static void let_through(int number) {
+        const std::lock_guard lock(mutex);
+        let_on = number;
+        changed.notify_all();
+    }
+};
+std::mutex gate::mutex;
+std::condition_variable gate::changed;
+bool gate::is_closed = false;
+int gate::arrived = 0, gate::let_on = 0;
+
+}  // namespace slow_files_tests
+
+template <>
+struct hvd::serializer<slow_files_tests::gate> {
+    using gate = slow_files_tests::gate;
+    static void write(std::vector<std::byte>& buffer, const gate& g) {
+        gate::arrive();
+        hvd::serializer<std::int64_t>::write(buffer, g.step);
+    }
+    static gate read(std::span<const std::byte>& bytes) {
+        return {hvd::serializer<std::int64_t>::read(bytes)};
+    }
+};
+
+namespace slow_files_tests {
+
+TEST_CASE("commits leave the copy alone that a slow file is made of: it has one commit") {
+    const temporary_directory directory;
+    std::vector<float> before(100), after(100);
+    gate between;
+    hvd::elastic::state state(before, between, after);
+    state.keep_in(directory.path());
+    const auto commit = [&](int step) {
+        before.assign(100, float(step));
+        between.step = step;
+        after.assign(100, float(step));
+        state.commit();
+    };
+    hvd::run_elastic_options alone;
+    alone.tcp = {};
+    hvd::run_elastic<hvd_test::tcp>(
+        state,
+        [&](auto&) {
+            gate::close();
+            commit(1);
+            gate::await_arrival(1);
+            for (int step = 2; step <= 5; ++step) commit(step);
+            gate::let_through(1);
+            gate::await_arrival(2);  // the file of the first commit is there, and no later one
+            std::vector<float> x, y;
+            gate z;
+            hvd::elastic::state kept(x, z, y);
+            kept.keep_in(directory.path());
+            hvd::detail::elastic_access::read_kept(kept);
+            gate::let_through(1000);
+            CHECK(kept.step() == 1);
+            CHECK(z.step == 1);
+            CHECK(x == std::vector<float>(100, 1));
+            CHECK(y == x);
+        },
+        alone);
+    CHECK(state.kept().error == "");
+}
+
+}  // namespace slow_files_tests
