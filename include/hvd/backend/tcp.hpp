@@ -95,6 +95,7 @@ public:
     std::vector<int> lost(message& why) { return messages_.lost(why); }
 
     // As in node_memory.
+    const shared<segments>& arenas() const { return memory_.arenas(); }
     template <header_channel C>
     std::byte* share(C& channel, std::span<const std::size_t> bytes) {
         return memory_.share(channel, *this, bytes);
