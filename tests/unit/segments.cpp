@@ -270,7 +270,7 @@ TEST_CASE("signals do not keep a file from getting its memory") {
             std::this_thread::sleep_for(std::chrono::microseconds(100));
         }
     });
-    const bool has_all = shared_memory::allocate(file.number(), 0, bytes);
+    const bool has_all = shared_memory::allocate(file.number(), 0, bytes) == 0;
     over = true;
     sender.join();
     sigaction(SIGUSR1, &before, nullptr);

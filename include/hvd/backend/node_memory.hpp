@@ -98,7 +98,10 @@ public:
             all += shared_memory::whole_part(bytes[std::size_t(p)]);
         }
         shared_memory memory = map_together(channel, "arena", first, all, begin, begin + mine);
-        if (!memory) return nullptr;
+        if (!memory) {
+            reachable_->refused_by(memory.refusal());
+            return nullptr;
+        }
         const std::uint64_t id = memory.how_to_open().id;
         return kept(std::move(memory), id, all, begin, begin + shared_memory::whole_part(mine));
     }
@@ -115,6 +118,7 @@ private:
                     std::size_t end) noexcept {
         std::byte* const data = static_cast<std::byte*>(memory.data());
         if (data != nullptr) reachable_->add(id, std::move(memory), bytes, begin, end);
+        else reachable_->refused_by(memory.refusal());
         return data != nullptr ? data + begin : nullptr;
     }
 

@@ -4,6 +4,8 @@
 
 #include "../standard.hpp"  // first: an older standard is told at once
 
+#include <cerrno>
+#include <cstring>
 #include <memory_resource>
 
 #include "../core/tensor_view.hpp"
@@ -152,15 +154,16 @@ public:
             bytes > SIZE_MAX - a ? SIZE_MAX / a * a : (bytes + a - 1) / a * a;
         std::vector<std::size_t> wished;
         const std::uint64_t given_up = tell(mine, wished);
-        std::byte* memory = share_on_all(wished);
+        refusal why;
+        std::byte* memory = share_on_all(wished, why);
         // Only now, so that the new memory lies elsewhere than arenas that have just ended. Where
         // the system refused, it may have been for want of their addresses.
         if (segments_) segments_->unmap(given_up);
         if (memory == nullptr && given_up != 0) {
             detail::run_on_all(*session_, "arena", detail::never, [&] { segments_->prepare(); });
-            memory = share_on_all(wished);
+            memory = share_on_all(wished, why);
         }
-        if (memory == nullptr) throw_refused(wished);
+        if (memory == nullptr) throw_refused(wished, why);
         memory_.add(memory, mine);
     }
 
@@ -202,20 +205,26 @@ private:
         return given_up;
     }
 
+    // The rank that the system refused, and the error.
+    struct refusal {
+        int rank = -1;
+        std::int64_t error = 0;
+    };
+
     // This rank's part of memory that all ranks have, or null on all.
-    std::byte* share_on_all(const std::vector<std::size_t>& wished) {
+    std::byte* share_on_all(const std::vector<std::size_t>& wished, refusal& why) {
         std::byte* memory = nullptr;
         try {
             detail::run_on_all(*session_, "arena", detail::never, [&] {
                 if (total(wished) < most) memory = share_(*this, wished);
             });
-            const std::int64_t given = memory != nullptr;
-            for (const std::int64_t g :
-                 detail::numbers_of_all(*session_, "arena", {&given, 1}, detail::never))
-                if (g == 0) {
-                    if (memory != nullptr) unshare_(*this, memory);
-                    return nullptr;
-                }
+            const std::int64_t error = memory != nullptr ? 0 : own_error();
+            const auto all = detail::numbers_of_all(*session_, "arena", {&error, 1}, detail::never);
+            why = {};
+            // One that has none because of another rank knows no error.
+            for (std::size_t r = all.size(); r-- > 0;)
+                if (all[r] > 0 || (all[r] != 0 && why.rank < 0)) why = {int(r), all[r]};
+            if (why.rank >= 0 && memory != nullptr) unshare_(*this, std::exchange(memory, nullptr));
         } catch (...) {
             if (memory != nullptr) unshare_(*this, memory);
             throw;
@@ -253,13 +262,21 @@ private:
         return static_cast<std::byte*>(own_.back().data());
     }
 
-    [[gnu::cold, noreturn]] void throw_refused(const std::vector<std::size_t>& wished) const {
+    std::int64_t own_error() const {
+        if (!segments_) return ENOMEM;
+        return segments_->refusal() != 0 ? segments_->refusal() : -1;
+    }
+
+    [[gnu::cold, noreturn]] void throw_refused(const std::vector<std::size_t>& wished,
+                                               const refusal& why) const {
+        const int error = why.error > 0 ? int(why.error) : ENOMEM;
         throw usage_error(
             session_->rank(),
             detail::text("hvd: arena on rank ", session_->rank(), ": the system gave no ",
                          wished[std::size_t(session_->rank())],
                          " bytes of memory for this rank, of ", total(wished),
-                         " for all ranks: is there as much memory?"));
+                         " for all ranks: rank ", why.rank, " was told: ", strerror(error),
+                         error == ENOMEM || error == ENOSPC ? "; is there as much memory?" : ""));
     }
 
     // No machine has more memory: the addresses of its pages would wrap round.

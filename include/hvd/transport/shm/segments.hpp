@@ -62,6 +62,7 @@ public:
         segment* const s = std::exchange(spare_, nullptr);
         push_back(s);
         newest_ = s;
+        refusal_ = 0;
         history_.add(std::uint64_t(1));
     }
     // Adds the memory, in which [begin, end) is this rank's own part.
@@ -72,6 +73,10 @@ public:
         newest_->end = end;
         publish(id, reinterpret_cast<std::uintptr_t>(newest_->memory.data()), bytes);
     }
+
+    // The error of the system where it has refused this rank its part of the newest segment, or 0.
+    int refusal() const { return refusal_; }
+    void refused_by(int code) noexcept { refusal_ = code; }
 
     // Ranks of equal history number their segments alike.
     std::uint64_t history() const { return history_.value(); }
@@ -215,6 +220,7 @@ private:
     segment *spare_ = nullptr, *newest_ = nullptr;
     segment *oldest_ = nullptr, *youngest_ = nullptr;  // the order
     hash history_;
+    int refusal_ = 0;
 };
 
 }  // namespace detail
