@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -7,11 +8,14 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <memory_resource>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <hvd/comm/arena.hpp>
 
@@ -293,25 +297,42 @@ TEST_CASE("messages of hvd's own are not taken for calls of the user's") {
 }
 
 #if defined(HVD_TEST_LAUNCHED)
+namespace {
+
+bool crashes_at(const float* data) {
+    const pid_t user = fork();
+    if (user == 0) {
+        std::signal(SIGSEGV, SIG_DFL);
+        _exit(*static_cast<const volatile float*>(data) == 0 ? 1 : 2);
+    }
+    int status = 0;
+    REQUIRE(waitpid(user, &status, 0) == user);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
+}
+
+}  // namespace
+
 TEST_CASE("a tensor that outlives its arena crashes where it is used") {
     on_every_transport([](communicator& comm) {
-        float* dead = nullptr;
-        {
-            hvd::arena arena{comm, std::size_t(1) << 20};
-            const auto x = arena.tensor<float>(hvd::shape(1000));
-            std::fill_n(x.data(), 1000, 1.0f);
-            comm.allreduce(x, hvd::sum);
-            dead = x.data();
+        std::optional<hvd::arena> dying;
+        dying.emplace(comm, std::size_t(1) << 20);
+        const auto x = dying->tensor<float>(hvd::shape(1000));
+        std::fill_n(x.data(), 1000, 1.0f);
+        comm.allreduce(x, hvd::sum);
+        // The last rank keeps its part for a while, and the others their addresses so long.
+        const bool keeps = comm.size() > 1 && comm.rank() == comm.size() - 1;
+        if (!keeps) dying.reset();
+        for (int i = 0; i < 3 && comm.size() > 1; ++i) {
+            const hvd::arena other{comm, std::size_t(1) << 20};
+            if (keeps) CHECK(x.data()[999] == float(comm.size()));
+            else CHECK(crashes_at(x.data()));
         }
-        const pid_t user = fork();
-        if (user == 0) {
-            std::signal(SIGSEGV, SIG_DFL);
-            _exit(*static_cast<volatile float*>(dead) == 0 ? 1 : 2);
-        }
-        int status = 0;
-        REQUIRE(waitpid(user, &status, 0) == user);
-        CHECK(WIFSIGNALED(status));
-        if (WIFSIGNALED(status)) CHECK(WTERMSIG(status) == SIGSEGV);
+        dying.reset();
+        comm.barrier();
+        CHECK(crashes_at(x.data()));
+        hvd::arena next{comm, std::size_t(1) << 20};
+        const auto y = next.tensor<float>(hvd::shape(1000));
+        CHECK((y.data() + 1000 <= x.data() || x.data() + 1000 <= y.data()));
         check_that_it_works(comm);
     });
 }
@@ -350,10 +371,9 @@ TEST_CASE(
 
 namespace {
 
-// The resident memory of this process that is shared, or else its own, in MiB.
-long resident(bool shared) {
+// Memory of this process, by its name in the system's table, in MiB.
+long mebibytes(const std::string& name) {
     std::ifstream status("/proc/self/status");
-    const std::string name = shared ? "RssShmem:" : "RssAnon:";
     for (std::string word; status >> word;)
         if (word == name) {
             long kilobytes = 0;
@@ -363,7 +383,93 @@ long resident(bool shared) {
     return -1;
 }
 
+// The resident memory that is shared, or else this process's own.
+long resident(bool shared) { return mebibytes(shared ? "RssShmem:" : "RssAnon:"); }
+
 }  // namespace
+
+TEST_CASE("the addresses of arenas that have ended on all ranks are given back") {
+    on_every_transport([](communicator& comm) {
+        const auto make_some = [&](int times) {
+            for (int i = 0; i < times; ++i) hvd::arena{comm, std::size_t(2) << 20};
+            comm.barrier();
+        };
+        // More live at a time than one call asks about.
+        std::vector<std::unique_ptr<hvd::arena>> kept;
+        while (kept.size() < 70) kept.push_back(std::make_unique<hvd::arena>(comm, 64));
+        make_some(3);
+        const long before = mebibytes("VmSize:");
+        make_some(100);
+        CHECK(mebibytes("VmSize:") <= before + 64);
+    });
+}
+
+#if defined(HVD_TEST_LAUNCHED)
+// The sanitizers have addresses without end.
+TEST_CASE("the addresses of arenas that have ended are enough for the next one" *
+          doctest::skip(under_asan || under_tsan)) {
+    on_every_transport([](communicator& comm) {
+        constexpr std::size_t bytes = std::size_t(8) << 20;
+        const std::size_t all = bytes * std::size_t(comm.local_size());
+        {
+            const hvd::arena first{comm, bytes};
+        }
+        rlimit before{};
+        REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
+        // There is room for a small part of another one.
+        const rlimit few{(rlim_t(mebibytes("VmSize:")) << 20) + all / 2, before.rlim_max};
+        REQUIRE(setrlimit(RLIMIT_AS, &few) == 0);
+        for (int i = 0; i < 3; ++i) {
+            hvd::arena next{comm, bytes};
+            const auto x = next.tensor<float>(hvd::shape(1000));
+            std::fill_n(x.data(), 1000, 1.f);
+            comm.allreduce(x, hvd::sum);
+            CHECK(x.data()[999] == float(comm.size()));
+        }
+        CHECK(setrlimit(RLIMIT_AS, &before) == 0);
+    });
+}
+#endif
+
+TEST_CASE("arenas end at other times on each rank, and the others keep their tensors") {
+    struct arena_in_use {
+        std::unique_ptr<hvd::arena> arena;
+        std::span<float> x;
+        float value;
+    };
+    on_every_transport([](communicator& comm) {
+        const auto make = [&](int round) {
+            arena_in_use made{std::make_unique<hvd::arena>(comm, 64 * std::size_t(1 + round % 3)),
+                              {},
+                              float(round)};
+            made.x = {made.arena->tensor<float>(hvd::shape(16)).data(), 16};
+            return made;
+        };
+        const auto reduces_right = [&](arena_in_use& used) {
+            std::ranges::fill(used.x, used.value + float(comm.rank()));
+            comm.allreduce(used.x, hvd::sum);
+            const int n = comm.size();
+            const float sum = float(n) * used.value + float(n * (n - 1) / 2);
+            return std::ranges::count(used.x, sum) == 16;
+        };
+        std::vector<arena_in_use> live, ending;
+        std::size_t wrong = 0;
+        for (int round = 0; round < 150; ++round) {
+            live.push_back(make(round));
+            wrong += !reduces_right(live.back());
+            wrong += !reduces_right(live[std::size_t(round) * 7 % live.size()]);
+            // More arenas live at a time than one call can ask about.
+            if (live.size() < 70) continue;
+            const auto over = live.begin() + round * 5 % 70;
+            std::ranges::fill(over->x, over->value);
+            ending.push_back(std::move(*over));
+            live.erase(over);
+            for (const arena_in_use& held : ending) wrong += held.x.back() != held.value;
+            if ((round + comm.rank()) % 4 == 0) ending.clear();
+        }
+        CHECK(wrong == 0);
+    });
+}
 
 TEST_CASE("the system has an arena's memory back when the arena ends, and when growing fails") {
 #if defined(HVD_TEST_LAUNCHED)

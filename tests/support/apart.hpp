@@ -36,6 +36,8 @@ public:
             for (const std::size_t b : bytes) all += shared_memory::whole_pages(b);
             auto memory = shared_memory::of_this_process(all);
             begins_.push_back(static_cast<std::byte*>(memory.data()));
+            reachable->prepare();
+            reachable->begin();
             if (memory) reachable->add(first_id() + number, std::move(memory), all, 0, 0);
         }
         std::byte* at = begins_[number];

@@ -336,6 +336,8 @@ void show_in_memory(FuzzedDataProvider& from) {
     auto reachable = shared<segments>::make();
     if (from.ConsumeBool()) {
         const std::size_t bytes = std::size_t(1) << 16;
+        reachable->prepare();
+        reachable->begin();
         reachable->add(1, shared_memory::of_this_process(bytes), bytes, 0, bytes);
     }
     const shm_region region(area.data(), 2, window, reachable);

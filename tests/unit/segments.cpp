@@ -96,6 +96,10 @@ TEST_CASE("a call whose memory is taken away from the peers meanwhile fails") {
     float* const mine = memory.of_first(0);
     float* const theirs = memory.of_second(1);
     const auto first = shared<segments>::make(), second = shared<segments>::make();
+    for (segments* s : {first.get(), second.get()}) {
+        s->prepare();
+        s->begin();
+    }
     first->add(id, std::move(memory.first), 2 * part, 0, part);
     second->add(id, std::move(memory.second), 2 * part, part, 2 * part);
     const auto derived = shared<segments>::make(first);  // of another communicator of rank 0
@@ -153,6 +157,8 @@ struct two_by_hand {
 
     two_by_hand() {
         const std::uint64_t id = memory.first.how_to_open().id;
+        reachable->prepare();
+        reachable->begin();
         reachable->add(id, std::move(memory.first), 2 * part, 0, part);
         region.construct();
     }
@@ -264,7 +270,7 @@ TEST_CASE("signals do not keep a file from getting its memory") {
             std::this_thread::sleep_for(std::chrono::microseconds(100));
         }
     });
-    const bool has_all = shared_memory::allocate(file.number(), 0, bytes);
+    const bool has_all = shared_memory::allocate(file.number(), 0, bytes) == 0;
     over = true;
     sender.join();
     sigaction(SIGUSR1, &before, nullptr);

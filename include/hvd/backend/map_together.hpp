@@ -47,7 +47,7 @@ template <header_channel C>
     if (makes_it) memory = shared_memory::create(bytes, named);
     const shared_memory::ticket ticket = ticket_of(channel, name, first, memory.how_to_open());
     if (!makes_it) memory = shared_memory::open(ticket, bytes);
-    if (!all_have(channel, name, bool(memory))) memory = {};
+    if (!all_have(channel, name, bool(memory))) memory = shared_memory::refused(memory.refusal());
     return memory;
 }
 
@@ -59,7 +59,9 @@ template <header_channel C>
                                          std::size_t bytes, std::size_t begin, std::size_t end) {
     shared_memory memory = opened_together(channel, name, first, bytes, false);
     if (!memory) memory = opened_together(channel, name, first, bytes, true);
-    if (memory && !all_have(channel, name, memory.reserve(begin, end))) memory = {};
+    if (!memory) return memory;
+    const int refusal = memory.reserve(begin, end);
+    if (!all_have(channel, name, refusal == 0)) memory = shared_memory::refused(refusal);
     memory.all_have_it();
     return memory;
 }

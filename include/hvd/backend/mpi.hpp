@@ -125,6 +125,7 @@ public:
     }
 
     // As in node_memory.
+    const shared<segments>& arenas() const { return memory_.arenas(); }
     template <header_channel C>
     std::byte* share(C& channel, std::span<const std::size_t> bytes) {
         return memory_.share(channel, *this, bytes);

@@ -75,14 +75,18 @@ public:
         region_ = region;
     }
 
+    // The segments that arenas share.
+    const shared<segments>& arenas() const { return reachable_; }
+
     // Returns this rank's part of a new segment of its node, in which rank r has `bytes[r]`. It is
     // null on all ranks if the system refuses it to one. Ranks that share no memory get memory of
-    // their own. All ranks come; what they tell each other travels over the channel, which has a
-    // deadline. Behind the last of it, a rank may still fail alone.
+    // their own. All ranks come, which have prepared arenas(); what they tell each other travels
+    // over the channel, which has a deadline. Behind the last of it, a rank may still fail alone.
     template <header_channel C, class Endpoint>
     std::byte* share(C& channel, const Endpoint& endpoint, std::span<const std::size_t> bytes) {
         const int me = endpoint.rank();
         const std::size_t mine = bytes[std::size_t(me)];
+        reachable_->begin();
         if (region() == nullptr)
             return kept(shared_memory::of_this_process(mine), 0, mine, 0, mine);
         std::size_t all = shared_memory::whole_part(1), begin = 0;
@@ -94,7 +98,10 @@ public:
             all += shared_memory::whole_part(bytes[std::size_t(p)]);
         }
         shared_memory memory = map_together(channel, "arena", first, all, begin, begin + mine);
-        if (!memory) return nullptr;
+        if (!memory) {
+            reachable_->refused_by(memory.refusal());
+            return nullptr;
+        }
         const std::uint64_t id = memory.how_to_open().id;
         return kept(std::move(memory), id, all, begin, begin + shared_memory::whole_part(mine));
     }
@@ -105,12 +112,13 @@ public:
 private:
     static constexpr const char* making = "making of a communicator";
 
-    // Keeps the addresses of memory as long as this communicator and those derived from it, and
-    // returns this rank's part, [begin, end). Id 0 is for memory of this rank alone.
+    // Keeps the addresses of memory until all ranks have given it up, and returns this rank's part,
+    // [begin, end). Id 0 is for memory of this rank alone.
     std::byte* kept(shared_memory memory, std::uint64_t id, std::size_t bytes, std::size_t begin,
-                    std::size_t end) {
+                    std::size_t end) noexcept {
         std::byte* const data = static_cast<std::byte*>(memory.data());
         if (data != nullptr) reachable_->add(id, std::move(memory), bytes, begin, end);
+        else reachable_->refused_by(memory.refusal());
         return data != nullptr ? data + begin : nullptr;
     }
 

@@ -95,6 +95,7 @@ public:
     std::vector<int> lost(message& why) { return messages_.lost(why); }
 
     // As in node_memory.
+    const shared<segments>& arenas() const { return memory_.arenas(); }
     template <header_channel C>
     std::byte* share(C& channel, std::span<const std::size_t> bytes) {
         return memory_.share(channel, *this, bytes);
@@ -184,8 +185,10 @@ private:
         std::vector<wire> wires(ranks_.size());
         if (size() > 1) {
             job_connections& own = job_->connections();
+            // The ranks of a subset are told by those of its parent.
+            const bool tells_peers = give_up_when_ == nullptr;
             auto sockets = own.connect(
-                context_, ranks_, limit_, [this] { return gone(); },
+                context_, ranks_, limit_, tells_peers, [this] { return gone(); },
                 [this] { return job_->gives_back(); });
             for (std::size_t p = 0; p < sockets.size(); ++p)
                 if (sockets[p])
@@ -245,9 +248,8 @@ private:
         };
         while (!messages_.poll()) {
             if (!pauses.pause(sleep)) continue;
-            failure_notice ignored;
-            while (messages_.receive_notice(ignored)) {
-            }
+            for (failure_notice news; messages_.receive_notice(news);)
+                if (news.what == word::failed) pass_on(news);
             message why;
             std::vector<int> lost = messages_.lost(why);
             if (lost.empty() && now() <= limit_ && !gone()) continue;
@@ -255,6 +257,15 @@ private:
             throw peer_error(rank_, text("hvd: ", making, " on rank ", rank_, ": ", why),
                              std::move(lost));
         }
+    }
+    // Others may wait for connections yet, and this rank ends theirs.
+    [[noreturn]] void pass_on(failure_notice news) {
+        news.sender = rank_;
+        messages_.cancel();
+        for (int p = 0; p < size(); ++p)
+            if (p != rank_) messages_.send_notice(p, news);
+        throw peer_error(rank_, text("hvd: ", making, " on rank ", rank_, ": ", news.text),
+                         ranks_of(news));
     }
     std::vector<int> late(message& why) const {
         std::vector<int> ranks;

@@ -4,10 +4,13 @@
 
 #include "../standard.hpp"  // first: an older standard is told at once
 
+#include <cerrno>
+#include <cstring>
 #include <memory_resource>
 
 #include "../core/tensor_view.hpp"
 #include "../core/tuning.hpp"
+#include "../transport/shm/segments.hpp"
 #include "communicator.hpp"
 
 namespace hvd {
@@ -99,9 +102,9 @@ private:
 /// a limit.
 ///
 /// **Lifetime**: allocated memory is valid as long as the arena, which outlives the calls on it.
-/// Then the system has it back, and whoever uses it crashes; only its addresses stay reserved until
-/// the communicator is destroyed. The memory is private to the user, and nothing remains if its
-/// processes die.
+/// Then the system has it back, and whoever uses it crashes. Its addresses stay reserved until all
+/// ranks have ended it, and another arena of the communicator has been made or has grown. The
+/// memory is private to the user, and nothing remains if its processes die.
 ///
 /// After a call has failed, the memory is the caller's again: a rank that may still reach for it,
 /// such as a stopped process, loses this rank's part, which becomes memory of this rank alone.
@@ -130,6 +133,8 @@ public:
             if constexpr (requires { endpoint.unshare(memory); }) endpoint.unshare(memory);
             else self.own_.pop_back();
         };
+        auto& endpoint = static_cast<detail::backend_session<Backend>&>(*session_).endpoint();
+        if constexpr (requires { endpoint.arenas(); }) segments_ = endpoint.arenas();
         grow(bytes);
     }
 
@@ -147,32 +152,18 @@ public:
         constexpr std::size_t a = detail::free_list::alignment;
         const std::uint64_t mine =
             bytes > SIZE_MAX - a ? SIZE_MAX / a * a : (bytes + a - 1) / a * a;
-        const std::int64_t mine_told = std::int64_t(mine);
-        const auto told =
-            detail::numbers_of_all(*session_, "arena", {&mine_told, 1}, detail::never);
         std::vector<std::size_t> wished;
-        // The ranks of a node wait for each other where they share memory: so all of them must
-        // come.
-        detail::run_on_all(*session_, "arena", detail::never, [&] {
-            wished.assign(told.begin(), told.end());
-            memory_.reserve_one();
-        });
-        std::byte* memory = nullptr;
-        try {
-            detail::run_on_all(*session_, "arena", detail::never, [&] {
-                if (total(wished) < most) memory = share_(*this, wished);
-            });
-        } catch (...) {
-            if (memory != nullptr) unshare_(*this, memory);
-            throw;
+        const std::uint64_t given_up = tell(mine, wished);
+        refusal why;
+        std::byte* memory = share_on_all(wished, why);
+        // Only now, so that the new memory lies elsewhere than arenas that have just ended. Where
+        // the system refused, it may have been for want of their addresses.
+        if (segments_) segments_->unmap(given_up);
+        if (memory == nullptr && given_up != 0) {
+            detail::run_on_all(*session_, "arena", detail::never, [&] { segments_->prepare(); });
+            memory = share_on_all(wished, why);
         }
-        const std::int64_t given = memory != nullptr;
-        for (const std::int64_t g :
-             detail::numbers_of_all(*session_, "arena", {&given, 1}, detail::never))
-            if (g == 0) {
-                if (memory != nullptr) unshare_(*this, memory);
-                throw_refused(wished);
-            }
+        if (memory == nullptr) throw_refused(wished, why);
         memory_.add(memory, mine);
     }
 
@@ -193,6 +184,54 @@ public:
     std::size_t available() const noexcept { return memory_.free_bytes(); }
 
 private:
+    // Tells all ranks the bytes that this rank wishes and the arenas that it has given up. Returns
+    // those that all have, as segments::unmap() takes them.
+    std::uint64_t tell(std::size_t mine, std::vector<std::size_t>& wished) {
+        const bool has = bool(segments_);
+        const std::int64_t told[] = {std::int64_t(mine),
+                                     has ? std::int64_t(segments_->history()) : 0,
+                                     has ? std::int64_t(segments_->given_up()) : 0};
+        const auto all = detail::numbers_of_all(*session_, "arena", told, detail::never);
+        // The ranks of a node wait for each other where they share memory: so all of them must
+        // come.
+        detail::run_on_all(*session_, "arena", detail::never, [&] {
+            for (std::size_t i = 0; i < all.size(); i += 3) wished.push_back(std::size_t(all[i]));
+            memory_.reserve_one();
+            if (segments_) segments_->prepare();
+        });
+        std::uint64_t given_up = UINT64_MAX;
+        for (std::size_t i = 0; i < all.size(); i += 3)
+            given_up &= all[i + 1] == all[1] ? std::uint64_t(all[i + 2]) : 0;
+        return given_up;
+    }
+
+    // The rank that the system refused, and the error.
+    struct refusal {
+        int rank = -1;
+        std::int64_t error = 0;
+    };
+
+    // This rank's part of memory that all ranks have, or null on all.
+    std::byte* share_on_all(const std::vector<std::size_t>& wished, refusal& why) {
+        std::byte* memory = nullptr;
+        try {
+            detail::run_on_all(*session_, "arena", detail::never, [&] {
+                if (total(wished) < most) memory = share_(*this, wished);
+            });
+            const std::int64_t error = memory != nullptr ? 0 : own_error();
+            const auto all = detail::numbers_of_all(*session_, "arena", {&error, 1}, detail::never);
+            why = {};
+            // One that has none because of another rank knows no error.
+            for (std::size_t r = all.size(); r-- > 0;)
+                if (all[r] > 0 || (all[r] != 0 && why.rank < 0)) why = {int(r), all[r]};
+            if (why.rank >= 0 && memory != nullptr) unshare_(*this, std::exchange(memory, nullptr));
+        } catch (...) {
+            if (memory != nullptr) unshare_(*this, memory);
+            throw;
+        }
+        return memory;
+    }
+
     static std::size_t padded(std::size_t bytes) {
         constexpr std::size_t a = detail::free_list::alignment;
         return bytes == 0 ? a : (bytes + a - 1) / a * a;
@@ -223,13 +262,21 @@ private:
         return static_cast<std::byte*>(own_.back().data());
     }
 
-    [[gnu::cold, noreturn]] void throw_refused(const std::vector<std::size_t>& wished) const {
+    std::int64_t own_error() const {
+        if (!segments_) return ENOMEM;
+        return segments_->refusal() != 0 ? segments_->refusal() : -1;
+    }
+
+    [[gnu::cold, noreturn]] void throw_refused(const std::vector<std::size_t>& wished,
+                                               const refusal& why) const {
+        const int error = why.error > 0 ? int(why.error) : ENOMEM;
         throw usage_error(
             session_->rank(),
             detail::text("hvd: arena on rank ", session_->rank(), ": the system gave no ",
                          wished[std::size_t(session_->rank())],
                          " bytes of memory for this rank, of ", total(wished),
-                         " for all ranks: is there as much memory?"));
+                         " for all ranks: rank ", why.rank, " was told: ", strerror(error),
+                         error == ENOMEM || error == ENOSPC ? "; is there as much memory?" : ""));
     }
 
     // No machine has more memory: the addresses of its pages would wrap round.
@@ -245,6 +292,7 @@ private:
     detail::shared<detail::session> session_;
     std::byte* (*share_)(arena&, std::span<const std::size_t>) = nullptr;
     void (*unshare_)(arena&, std::byte*) noexcept = nullptr;  // takes back what share_ gave last
+    detail::shared<detail::segments> segments_;               // of a backend that shares some
     std::vector<detail::shared_memory> own_;  // memory of a backend that shares none
     detail::free_list memory_;
 };

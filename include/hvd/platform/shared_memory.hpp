@@ -22,7 +22,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Memory that processes of one user on one host map together. It is empty if the system refused.
+// Memory that processes of one user on one host map together. It is empty if the system refused,
+// and says by which error.
 class shared_memory {
 public:
     // The data that another process needs to open the memory.
@@ -38,6 +39,7 @@ public:
           bytes_(other.bytes_),
           file_(std::exchange(other.file_, -1)),
           ticket_(other.ticket_),
+          refusal_(other.refusal_),
           is_shared_(other.is_shared_),
           named_(std::exchange(other.named_, false)) {}
     shared_memory& operator=(shared_memory&& other) noexcept {
@@ -45,6 +47,7 @@ public:
         std::swap(bytes_, other.bytes_);
         std::swap(file_, other.file_);
         std::swap(ticket_, other.ticket_);
+        std::swap(refusal_, other.refusal_);
         std::swap(is_shared_, other.is_shared_);
         std::swap(named_, other.named_);
         return *this;
@@ -54,6 +57,14 @@ public:
         close_file();
         if (data_ != nullptr) munmap(data_, bytes_);
     }
+
+    static shared_memory refused(int code) {
+        shared_memory none;
+        none.refusal_ = code;
+        return none;
+    }
+    // The error of the system that refused the memory, or 0.
+    int refusal() const { return refusal_; }
 
     static constexpr std::size_t whole_pages(std::size_t bytes) {
         return (bytes + 4095) / 4096 * 4096;
@@ -71,7 +82,7 @@ public:
     static shared_memory create(std::size_t bytes, bool named) {
         shared_memory result;
         std::uint64_t random[2] = {};
-        if (getentropy(random, sizeof random) != 0) return result;
+        if (getentropy(random, sizeof random) != 0) return refused(errno);
         ticket& t = result.ticket_;
         if (named || !HVD_LINUX) {
             store(t.path, text("/hvd-", random[0], "-", random[1]));
@@ -82,10 +93,11 @@ public:
             store(t.path, text("/proc/", getpid(), "/fd/", result.file_));
         }
         struct stat status{};
-        if (result.file_ < 0 || !may_have_file_of(bytes) || fchmod(result.file_, 0600) != 0 ||
+        if (result.file_ >= 0 && !may_have_file_of(bytes)) return refused(EFBIG);
+        if (result.file_ < 0 || fchmod(result.file_, 0600) != 0 ||
             ftruncate(result.file_, off_t(bytes)) != 0 || fstat(result.file_, &status) != 0 ||
             !result.map(bytes))
-            return {};
+            return refused(errno);
         t.id = random[0] | 1;
         t.device = status.st_dev;
         t.file = status.st_ino;
@@ -94,16 +106,18 @@ public:
 
     static shared_memory open(const ticket& t, std::size_t bytes) {
         shared_memory result;
-        if (t.path[0] == 0) return result;
+        if (t.path[0] == 0) return result;  // the rank that was to make it was refused
         const bool named = std::string_view(t.path).starts_with("/hvd-");
         result.file_ =
             named ? shm_open(t.path, O_RDWR | O_CLOEXEC, 0) : ::open(t.path, O_RDWR | O_CLOEXEC);
         result.ticket_ = t;
         // Another process may have that process number here, so the file is compared.
         struct stat status{};
-        if (result.file_ < 0 || fstat(result.file_, &status) != 0 || status.st_dev != t.device ||
-            status.st_ino != t.file || std::size_t(status.st_size) != bytes || !result.map(bytes))
-            return {};
+        if (result.file_ < 0 || fstat(result.file_, &status) != 0) return refused(errno);
+        if (status.st_dev != t.device || status.st_ino != t.file ||
+            std::size_t(status.st_size) != bytes)
+            return refused(ENOENT);
+        if (!result.map(bytes)) return refused(errno);
         return result;
     }
 
@@ -113,7 +127,7 @@ public:
         if (bytes == 0) bytes = 1;
         void* const memory =
             mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED) return result;
+        if (memory == MAP_FAILED) return refused(errno);
         prefer_large_pages(memory, bytes);
         result.data_ = memory;
         result.bytes_ = bytes;
@@ -133,27 +147,27 @@ public:
     }
 
     // Takes the pages now, so that a lack of memory is a refusal and not a SIGBUS later. The rank
-    // that reserves them gets pages near its processor. Call it before close_file().
-    bool reserve(std::size_t begin, std::size_t end) {
-        if (begin >= end) return true;
+    // that reserves them gets pages near its processor. Call it before close_file(). Returns 0, or
+    // the error of the system.
+    int reserve(std::size_t begin, std::size_t end) {
+        if (begin >= end) return 0;
         if (end - begin > available_memory())
-            return false;  // the kernel would kill a process instead
+            return ENOMEM;  // the kernel would kill a process instead
         const int error = take_pages(static_cast<std::byte*>(data_) + begin, end - begin);
-        if (error != EINVAL) return error == 0;
-        return allocate(file_, begin, end);
+        return error == EINVAL ? allocate(file_, begin, end) : error;
     }
 
     // Takes pages of a file where the mapping can't. A signal ends a call of the system, which then
     // has taken nothing: so each call takes a part.
-    static bool allocate(int file, std::size_t begin, std::size_t end) {
+    static int allocate(int file, std::size_t begin, std::size_t end) {
         constexpr std::size_t most = std::size_t(1) << 20;
         while (begin < end) {
             const std::size_t part = end - begin < most ? end - begin : most;
             const int error = posix_fallocate(file, off_t(begin), off_t(part));
-            if (error != 0 && error != EINTR) return false;
+            if (error != 0 && error != EINTR) return error;
             if (error == 0) begin += part;
         }
-        return true;
+        return 0;
     }
 
     // Leaves the mapping to the end of the process.
@@ -223,6 +237,7 @@ private:
     std::size_t bytes_ = 0;
     int file_ = -1;  // open until close_file()
     ticket ticket_;
+    int refusal_ = 0;
     bool is_shared_ = false;
     bool named_ = false;  // this process made the name, and it still exists
 };

@@ -2,10 +2,13 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <cstring>
 #include <exception>
 
 #include "../../core/lean/atomic.hpp"
 #include "../../platform/thread.hpp"
+#include "../../protocol/failure_notice.hpp"
+#include "../frames/frame.hpp"
 #include "job_secret.hpp"
 #include "outgoing_connection.hpp"
 #include "rendezvous_client.hpp"
@@ -27,7 +30,10 @@ public:
           secret_(secret),
           listener_(std::move(listener)),
           places_(std::move(places)),
-          strangers_(secret_, rank) {}
+          strangers_(secret_, rank) {
+        keep_spare();
+        if (!spare_) throw_system(rank, "fcntl", errno);
+    }
     job_connections(const job_connections&) = delete;
     job_connections& operator=(const job_connections&) = delete;
 
@@ -43,46 +49,66 @@ public:
 
     // Returns a connection to each of `ranks` of the job, in their order, and none for this rank.
     // gone() ends it early. Where this process has no descriptor left, it waits as long as
-    // gets_more() is true.
+    // gets_more() is true. Then it throws on all ranks: with `tells_peers` it tells those that have
+    // come or come yet, and without somebody else does.
     // @throws peer_error that names the ranks by their place in `ranks`; usage_error if the system
     // refuses.
     template <class F, class G>
     std::vector<descriptor> connect(std::uint64_t context, std::span<const int> ranks,
-                                    time_point limit, F gone, G gets_more) {
-        making m{context, ranks, std::vector<descriptor>(ranks.size()), {}};
+                                    time_point limit, bool tells_peers, F gone, G gets_more) {
+        making m{context,
+                 ranks,
+                 std::vector<descriptor>(ranks.size()),
+                 std::vector<bool>(ranks.size()),
+                 {}};
         for (const int r : ranks)
             if (connects_to(r))
                 m.outgoing.emplace_back(secret_, rank_, r, places_[std::size_t(r)], is_here(r),
                                         context);
         const counts_as_active active(active_);
         while (!is_complete(m)) {
+            if (m.closed_by >= 0 && tells_peers && !gone())
+                tell_all(m, m.why, soonest(limit, now() + patience_with_told), gone);
             if (now() > limit || m.closed_by >= 0 || gone()) give_up(m);
             try {
                 turn(m);
+                look_for_farewells(m);
                 m.refused_since = never;
-            } catch (const usage_error&) {
-                const time_point time = now();
-                if (m.refused_since == never) m.refused_since = time;
-                if (!gets_more() && time - m.refused_since > patience_with_system) throw;
-                sleep_for(tuning::millisecond);
+            } catch (const usage_error& e) {
+                if (!is_refused_for_good(m, gets_more)) continue;
+                m.closed_by = place_of(m, rank_);
+                if (tells_peers) tell_all(m, e.what(), limit, gone);
+                throw;
             }
         }
         return std::move(m.sockets);
     }
 
 private:
+    // The last words on a connection of a communicator that is not made, as a frame that every rank
+    // understands that has all connections already.
+    struct farewell {
+        frame head{sizeof(failure_notice), frame::kind::notice};
+        failure_notice news;
+    };
+    static_assert(sizeof(farewell) == sizeof(frame) + sizeof(failure_notice));
+
     struct arrival {
         std::uint64_t context;
         int rank;
-        descriptor socket;  // none if the other side has closed it meanwhile
+        descriptor socket;
         time_point since;
+        bool is_closed = false;  // the other side has ended it meanwhile
+        farewell last{};         // what it said, if anything
     };
     struct making {
         std::uint64_t context;
         std::span<const int> ranks;
         std::vector<descriptor> sockets;  // by place in `ranks`
+        std::vector<bool> is_over;        // a connection has been there, and has ended
         std::vector<outgoing_connection> outgoing;
-        int closed_by = -1;                // a rank that has come and gone
+        int closed_by = -1;  // the place of the rank that has failed
+        message why;
         time_point refused_since = never;  // by the system
         bool missed(std::size_t i, int me) const { return !sockets[i] && ranks[i] != me; }
     };
@@ -92,6 +118,94 @@ private:
         ~counts_as_active() { number.add(-1); }
         atomic<int>& number;
     };
+
+    template <class G>
+    static bool is_refused_for_good(making& m, const G& gets_more) {
+        const time_point time = now();
+        if (m.refused_since == never) m.refused_since = time;
+        if (!gets_more() && time - m.refused_since > patience_with_system) return true;
+        sleep_for(tuning::millisecond);
+        return false;
+    }
+
+    // A descriptor for the time when there is no other one.
+    void keep_spare() {
+        if (!spare_) spare_ = descriptor(::fcntl(listener_.number(), F_DUPFD_CLOEXEC, 0));
+    }
+
+    static time_point soonest(time_point a, time_point b) { return a < b ? a : b; }
+
+    // Tells each rank of a communicator why it is not made, and waits for those that have not come:
+    // they would wait for this one. Connections that were told give their descriptors to others.
+    template <class F>
+    void tell_all(making& m, std::string_view why, time_point limit, F& gone) {
+        spare_ = descriptor();
+        m.refused_since = never;
+        while (!tell_those_that_came(m, why) && now() <= limit && !gone()) try {
+                turn(m);
+                m.refused_since = never;
+            } catch (const usage_error&) {
+                if (is_refused_for_good(m, [] { return false; })) break;
+            }
+        m.outgoing.clear();
+        keep_spare();
+    }
+    bool tell_those_that_came(making& m, std::string_view why) const {
+        bool all = true;
+        for (std::size_t i = 0; i < m.ranks.size(); ++i) {
+            if (m.sockets[i]) {
+                say_farewell(m.sockets[i], place_of(m, rank_), m.closed_by, why);
+                m.sockets[i] = descriptor();
+                m.is_over[i] = true;
+            }
+            all = all && (m.is_over[i] || m.ranks[i] == rank_);
+        }
+        return all;
+    }
+
+    void say_farewell(const descriptor& socket, int me, int failed, std::string_view why) const {
+        farewell last;
+        last.news = notice_of(me, word::failed, why, {failed});
+        static_cast<void>(::send(socket.number(), &last, sizeof last, MSG_NOSIGNAL));
+        ::shutdown(socket.number(), SHUT_WR);
+    }
+    // The rank may have sent headers before.
+    static farewell read_farewell(const descriptor& socket) {
+        farewell last;
+        last.news = notice_of(0, word::departs, {}, {});
+        std::byte bytes[4096];
+        const ssize_t n = ::recv(socket.number(), bytes, sizeof bytes, MSG_DONTWAIT);
+        if (n < ssize_t(sizeof last)) return last;
+        farewell found;
+        std::memcpy(static_cast<void*>(&found), bytes + n - sizeof found, sizeof found);
+        return found.head.what == frame::kind::notice ? found : last;
+    }
+
+    // The rank at a place has ended its connection: it has failed or is dead, or knows who is.
+    void give_up_by(making& m, int place, farewell last) const {
+        if (place < 0) return;
+        m.sockets[std::size_t(place)] = descriptor();
+        m.is_over[std::size_t(place)] = true;
+        if (m.closed_by >= 0) return;
+        m.closed_by = place;
+        m.why = text("rank ", place, " has given it up");
+        if (!is_notice(last.news, int(m.ranks.size())) || last.news.what != word::failed) return;
+        m.why = last.news.text;
+        const int failed = last.news.ranks[0];
+        if (failed >= 0 && m.ranks[std::size_t(failed)] != rank_) m.closed_by = failed;
+    }
+
+    void look_for_farewells(making& m) const {
+        for (std::size_t i = 0; i < m.ranks.size(); ++i)
+            if (m.sockets[i] && was_ended(m.sockets[i]))
+                give_up_by(m, int(i), read_farewell(m.sockets[i]));
+    }
+    // -1: it is none of them.
+    static int place_of(const making& m, int rank) {
+        for (std::size_t i = 0; i < m.ranks.size(); ++i)
+            if (m.ranks[i] == rank) return int(i);
+        return -1;
+    }
 
     bool is_here(int rank) const {
         return places_[std::size_t(rank)].host == places_[std::size_t(rank_)].host;
@@ -164,14 +278,18 @@ private:
     // not kept.
     void release_closed() {
         for (arrival& a : arrivals_)
-            if (a.socket && was_ended(a.socket)) a.socket = descriptor();
+            if (!a.is_closed && was_ended(a.socket)) {
+                a.is_closed = true;
+                a.last = read_farewell(a.socket);
+                a.socket = descriptor();
+            }
     }
 
     // Takes what has come for a communicator, and forgets what nobody has taken for long.
     void collect(making& m) {
         std::size_t kept = 0;
         for (arrival& a : arrivals_) {
-            if (a.context == m.context && !a.socket) m.closed_by = a.rank;
+            if (a.context == m.context && a.is_closed) give_up_by(m, place_of(m, a.rank), a.last);
             else if (a.context == m.context) put(m, a.rank, std::move(a.socket));
             else if (now() - a.since < patience) std::swap(arrivals_[kept++], a);
         }
@@ -181,15 +299,18 @@ private:
     // Connections of a communicator that was not made may still be on their way to this process,
     // which takes descriptors for them and gives them back.
     static constexpr std::int64_t patience_with_system = 500 * tuning::millisecond;
+    // Ranks that were told that another one has failed wait for connections a while longer, so that
+    // each of them is told, and the one that failed waits for nobody in vain.
+    static constexpr std::int64_t patience_with_told = 5 * tuning::second;
 
     [[noreturn]] void give_up(const making& m) const {
+        const int me = place_of(m, rank_);
         std::vector<int> late;
         message who;
-        int me = 0;
-        for (std::size_t i = 0; i < m.ranks.size(); ++i) {
-            if (m.ranks[i] == rank_) me = int(i);
+        who += m.why;
+        if (m.closed_by >= 0) late.push_back(m.closed_by);
+        for (std::size_t i = 0; i < m.ranks.size() && m.closed_by < 0; ++i) {
             if (!m.missed(i, rank_)) continue;
-            if (m.closed_by >= 0 && m.closed_by != m.ranks[i]) continue;
             who += text(late.empty() ? "rank " : ", rank ", i);
             for (const outgoing_connection& c : m.outgoing)
                 if (c.peer() == m.ranks[i]) who += text(" (", c.print(), ")");
@@ -197,7 +318,7 @@ private:
         }
         throw peer_error(me,
                          text("hvd: making of a communicator on rank ", me, ": ", who,
-                              m.closed_by >= 0 ? " has given it up" : " did not come in time"),
+                              m.closed_by >= 0 ? "" : " did not come in time"),
                          std::move(late));
     }
 
@@ -208,6 +329,7 @@ private:
     mutex mutex_;
     strangers strangers_;
     std::vector<arrival> arrivals_;
+    descriptor spare_;
     atomic<int> active_{0};
 };
 
