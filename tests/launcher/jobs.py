@@ -159,7 +159,7 @@ class Jobs(LauncherTest):
         job.send_signal(signal.SIGSTOP)  # so that it cannot see the guard's end
         for pid in sorted(own, key=lambda pid: pid == job.pid):
             os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not processes_with(self.mark), "no process is left")
+        self.assert_nothing_is_left()
 
     def test_the_secret_is_in_no_command_line_and_no_environment(self):
         job = self.start_it("-np", 2, "sh", "-c", 'cp "$HVD_SECRET_FILE" secret.$HVD_RANK; ' + STAYS)

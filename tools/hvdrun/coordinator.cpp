@@ -29,6 +29,7 @@ public:
 
     int port() const override { return server_.port(); }
     void serve() override {}
+    void has_died(int slot) override { server_.has_died(slot); }
     void expect(int living) override { server_.expect(std::size_t(living)); }
 
 private:

@@ -44,6 +44,8 @@ public:
     virtual void serve() = 0;
     // Nothing is started any more, and so many ranks live.
     virtual void expect(int) {}
+    // The process of this slot has ended.
+    virtual void has_died(int) {}
     std::vector<news> take_news();
 
 protected:

@@ -25,10 +25,16 @@ public:
         MPI_Comm_size(MPI_COMM_WORLD, &own.size);
         world_ = own.size;
         mpi_steps steps(limit_of(own.start_deadline));
-        comm_ = steps.duplicate(MPI_COMM_WORLD);
-        MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-        if (own.rendezvous.empty()) meet(steps, own, bounds);
-        else steps.together(comm_, [&] { membership_ = owner<membership>::make(own, bounds); });
+        // MPI_Finalize would wait for the ranks that have not come.
+        try {
+            make_together(steps, own, bounds);
+        } catch (const peer_error&) {
+            mpi_ranks_end_apart = steps.left();
+            throw;
+        } catch (const mpi_error&) {
+            mpi_ranks_end_apart = true;
+            throw;
+        }
         mpi_ranks_end_apart = true;
     }
     elastic_part(const elastic_part&) = delete;
@@ -63,6 +69,12 @@ private:
         shared_secret secret{};
     };
 
+    void make_together(mpi_steps& steps, const tcp_options& own, const elastic_options& bounds) {
+        comm_ = steps.duplicate(MPI_COMM_WORLD);
+        MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+        if (own.rendezvous.empty()) meet(steps, own, bounds);
+        else steps.together(comm_, [&] { membership_ = owner<membership>::make(own, bounds); });
+    }
     void meet(mpi_steps& steps, const tcp_options& own, const elastic_options& bounds) {
         meeting_place place;
         std::vector<meeting_place> all;

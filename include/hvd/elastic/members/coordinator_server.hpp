@@ -102,6 +102,13 @@ public:
         wake_.wake();
     }
 
+    // The launcher has seen the end of the process that it has started as this rank.
+    void has_died(std::int64_t started_as) {
+        const lock_guard lock(mutex_);
+        died_.push_back(started_as);
+        wake_.wake();
+    }
+
 private:
     static constexpr std::int64_t last_words = 2 * tuning::second;
     static constexpr std::size_t any = std::size_t(-1);
@@ -151,6 +158,7 @@ private:
         const lock_guard lock(mutex_);
         if (followed_ > 0) machine_.follow(followed_, std::move(followed_table_), now());
         followed_ = 0;
+        for (const std::int64_t rank : std::exchange(died_, {})) machine_.has_died(rank, now());
         if (living_ != any) machine_.expect(std::exchange(living_, any), now());
     }
 
@@ -309,6 +317,7 @@ private:
     mutex mutex_;
     std::uint64_t followed_ = 0;
     std::size_t living_ = any;
+    std::vector<std::int64_t> died_;
     time_point reassured_at_ = 0;
     std::vector<elastic_member> followed_table_;
     thread thread_;  // last: it uses all others

@@ -57,6 +57,7 @@ public:
                 elastic_epoch made;
                 if (await_answer(listener, made, limit)) return made;
             }
+            if (has_lost_only_coordinator()) give_up_without_coordinator();
             if (link_ && link_serves_epoch_) saw_end_ = !link_->is_open() && !link_->is_silent();
             link_.reset();
             if (is_cut_off()) give_up_alone();
@@ -94,6 +95,7 @@ private:
     struct address_and_port {
         host_address address;
         std::uint16_t port;
+        message print() const { return address.print(port); }
     };
     static constexpr std::size_t most_former = 64, most_looked_at = 16;
     static constexpr std::int64_t work_told_every = tuning::second;
@@ -144,6 +146,11 @@ private:
 
     // ---- the connection -------------------------------------------------------------------------
 
+    // True if the coordinator is dead, and this process has never heard of another one.
+    bool has_lost_only_coordinator() const {
+        return link_ && !link_->is_open() && !link_->is_silent() && candidates_.empty();
+    }
+
     // All processes go to the first candidate that they reach, so that they meet. If they are sent
     // on, they try the others one after another, each for a short time, and go back.
     void reach_first(time_point limit) {
@@ -163,10 +170,11 @@ private:
     bool reach(std::size_t candidate, time_point limit) {
         if (candidate > 0 && is_gone(candidates_[candidate - 1])) return false;
         dial to_it(secret_, 0, rendezvous_rank, &static_);
-        for (const auto& [address, port] : addresses_of(candidate)) {
+        for (const address_and_port& at : addresses_of(candidate)) {
             descriptor socket =
-                to_it.to(address, port, now() + patience, now() + patience_with_host);
+                to_it.to(at.address, at.port, now() + patience, now() + patience_with_host);
             if (socket) {
+                linked_to_ = at;
                 link_ = std::make_unique<framed_socket>(rendezvous_rank, std::move(socket),
                                                         coordinator_message::most_bytes());
                 tune_membership(*link_);
@@ -419,6 +427,10 @@ private:
         throw peer_error(-1, "hvd: the elastic job has ended before this process could take part",
                          {});
     }
+    [[noreturn]] void give_up_without_coordinator() const {
+        give_up(text(own_.rendezvous_served ? "the launcher" : "rank 0", " at ", linked_to_.print(),
+                     ", which coordinates, has died before this process could take part"));
+    }
     [[noreturn]] void give_up_alone() const {
         give_up(text("the launcher at ", own_.rendezvous, " has not answered for ",
                      bounds_.cut_off.nanoseconds / tuning::millisecond,
@@ -443,6 +455,7 @@ private:
     const std::uint64_t id_;
     const listening_place first_place_;
     std::unique_ptr<framed_socket> link_;
+    address_and_port linked_to_{};
     bool link_serves_epoch_ = false;  // the coordinator of the last epoch is at its other end
     bool link_reaches_launcher_ = false;
     time_point launcher_answered_at_ = never;  // `never`: it is not awaited

@@ -94,6 +94,9 @@ struct host_address {
         }
         return result;
     }
+    message print(std::uint16_t port) const {
+        return is_v6 == 0 ? text(print(), ":", port) : text("[", print(), "]:", port);
+    }
 };
 
 // The addresses of this host's interfaces that are up, IPv4 first, without loopback; or those of

@@ -182,6 +182,12 @@ private:
     // which takes descriptors for them and gives them back.
     static constexpr std::int64_t patience_with_system = 500 * tuning::millisecond;
 
+    // Says where a rank is that connects to this one.
+    message print_origin(const listening_place& place) const {
+        if (place.addresses == 0) return {};
+        return text(" (of ", place.address[0].print(), ", to port ", listener_.port(), " here)");
+    }
+
     [[noreturn]] void give_up(const making& m) const {
         std::vector<int> late;
         message who;
@@ -193,6 +199,7 @@ private:
             who += text(late.empty() ? "rank " : ", rank ", i);
             for (const outgoing_connection& c : m.outgoing)
                 if (c.peer() == m.ranks[i]) who += text(" (", c.print(), ")");
+            if (!connects_to(m.ranks[i])) who += print_origin(places_[std::size_t(m.ranks[i])]);
             late.push_back(int(i));
         }
         throw peer_error(me,
