@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "elastic_test.hpp"
+#include "stranger_process.hpp"
 
 namespace joining_tests {
 
@@ -77,6 +78,40 @@ TEST_CASE("a process that no coordinator answers says where it has looked") {
     job.await();
     CAPTURE(text);
     CHECK(has(text, "Connection refused (127.0.0.1:" + std::to_string(job.port()) + ")"));
+}
+
+TEST_CASE("strangers take no epoch from a job with few descriptors") {
+    elastic_job job(2);
+    stranger_process many(job.port(), 300);
+    const few_descriptors limit(256);
+    std::atomic<bool> are_there{false}, is_over{false};
+    std::atomic<int> epochs{0};
+    for (int rank = 0; rank < 2; ++rank)
+        job.start(rank, [&, rank](const hvd::run_elastic_options& o) {
+            float weight = 0;
+            hvd::elastic::state state(weight);
+            try {
+                hvd::run_elastic(
+                    state,
+                    [&](auto& ranks) {
+                        if (ranks.rank() == 0) ++epochs;
+                        work_until(is_over, state, ranks, [&] {
+                            ++weight;
+                            if (rank == 1 && are_there) throw std::runtime_error("it leaves");
+                            if (ranks.size() == 1) is_over = true;
+                        });
+                    },
+                    o);
+                CHECK(double(weight) == double(state.step()));
+            } catch (const std::runtime_error& e) {
+                CHECK(std::string(e.what()) == "it leaves");
+            }
+        });
+    many.await();
+    are_there = true;
+    job.await();
+    CHECK(epochs >= 2);
+    CHECK(is_over);
 }
 
 }  // namespace joining_tests

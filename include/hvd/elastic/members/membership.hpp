@@ -18,24 +18,26 @@ class membership {
 public:
     // @throws usage_error for options that say too little or contradict each other
     membership(const tcp_options& own, const elastic_options& bounds)
-        : membership(own, bounds, resolved(checked(own, bounds))) {}
+        : membership(own, bounds, resolved(checked(own, bounds)), is_of_one_host(own)) {}
 
     // The first coordinator listens at `first`. It may choose a port if it is this process.
-    membership(const tcp_options& own, const elastic_options& bounds, const listening_place& first)
+    membership(const tcp_options& own, const elastic_options& bounds, const listening_place& first,
+               bool is_of_one_host)
         : own_(checked(own, bounds)),
           bounds_(bounds),
           static_{is_alone(own) ? new_secret() : secret_of(own), why_static_is_refused},
           secret_(membership_secret(static_.secret)),
           id_(new_id()),
           first_place_(first),
+          is_of_one_host_(is_of_one_host),
           server_(rules(), secret_, serves_first() ? first.port : std::uint16_t(0), nullptr,
-                  own.rank) {
+                  own.rank, addresses_of_server()) {
         if (!is_alone(own)) take_part_once(own_, secret_);
     }
 
     // Where the coordinator of this process listens.
     listening_place coordinator_place() const {
-        listening_place place = place_of(own_, server_.port());
+        listening_place place = place_of(own_, server_.port(), is_of_one_host_);
         if (place.addresses == 0)
             for (const host_address& a : own_addresses()) place.add(a);
         return place;
@@ -48,7 +50,7 @@ public:
         joins_since_ = now();
         advice_ = {};
         if (has_finished && told_work_at_ > 0) send_work();
-        listening_socket listener(-1);
+        listening_socket listener(-1, 0, addresses_for_ranks(own_, is_of_one_host_));
         launcher_answered_at_ = has_finished ? never : now();
         for (bool is_brief = false;;) {
             was_sent_on_ = false;
@@ -136,6 +138,11 @@ private:
     }
     bool serves_first() const {
         return is_alone(own_) || (own_.rank == 0 && !own_.rendezvous_served);
+    }
+    std::vector<host_address> addresses_of_server() const {
+        if (!serves_first()) return addresses_for_ranks(own_, is_of_one_host_);
+        return addresses_for_meeting(own_, is_of_one_host_,
+                                     {first_place_.address, first_place_.addresses});
     }
     coordinator_rules rules() const {
         coordinator_rules r = coordinator_rules_of(own_, bounds_);
@@ -276,7 +283,7 @@ private:
         said.is_brief = is_brief ? 1 : 0;
         said.self.id = id_;
         said.self.started_as = own_.rank;
-        said.self.place = place_of(own_, listener.port());
+        said.self.place = place_of(own_, listener.port(), is_of_one_host_);
         add_addresses(said.self.place, link_->number());
         said.self.coordinator = said.self.place;
         said.self.coordinator.port = server_.port();
@@ -454,6 +461,7 @@ private:
     const shared_secret secret_;
     const std::uint64_t id_;
     const listening_place first_place_;
+    const bool is_of_one_host_;
     std::unique_ptr<framed_socket> link_;
     address_and_port linked_to_{};
     bool link_serves_epoch_ = false;  // the coordinator of the last epoch is at its other end

@@ -113,7 +113,7 @@ private:
         std::vector<pollfd> fds;
         const std::size_t tried = m.outgoing.size();
         std::vector<std::size_t> of_outgoing(tried);  // 0: it rests
-        fds.push_back({listener_.number(), POLLIN, 0});
+        listener_.add_to(fds);
         for (std::size_t i = 0; i < tried; ++i) {
             pollfd wanted{-1, 0, 0};
             keep_refusal(refusal, [&] {
