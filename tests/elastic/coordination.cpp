@@ -92,6 +92,53 @@ TEST_CASE("the first epoch begins when all have come, or enough after a time") {
     CHECK(words(e.take_orders()) == refuses);
 }
 
+TEST_CASE("the first epoch does not wait for ranks that are known to be dead") {
+    const auto rank = [](std::uint64_t number) {
+        join_request r = request_of(10 + number);
+        r.said.self.started_as = std::int64_t(number);
+        return r;
+    };
+    coordinator c(rules_of(4, 2, 0, true));
+    SUBCASE("that have come before") {
+        for (int n = 0; n < 3; ++n) c.join(n, rank(std::uint64_t(n)), 0);
+        c.lose(1, false, 1);
+        CHECK(words(c.take_orders()) == none);  // rank 3 may come
+        c.join(3, rank(3), 2);
+        CHECK(words(c.take_orders()) == std::vector(3, begins[0]));
+    }
+    SUBCASE("that the launcher has seen die") {
+        c.has_died(1, 0);
+        for (const int n : {0, 2, 3}) {
+            CHECK(words(c.take_orders()) == none);
+            c.join(n, rank(std::uint64_t(n)), 1);
+        }
+        CHECK(words(c.take_orders()) == std::vector(3, begins[0]));
+    }
+    SUBCASE("and those that come again do not take the place of others") {
+        c.join(1, rank(1), 0);
+        c.lose(1, false, 1);
+        for (const int n : {0, 1, 2}) c.join(10 + n, rank(std::uint64_t(n)), 2);
+        CHECK(words(c.take_orders()) == none);  // rank 3 may come
+        c.has_died(3, 3);
+        CHECK(words(c.take_orders()) == std::vector(3, begins[0]));
+    }
+    SUBCASE("and waits for those that are silent, and for the least number") {
+        for (int n = 0; n < 4; ++n) c.has_died(n == 3 ? 7 : n, 0);  // a newcomer is not awaited
+        c.join(0, rank(0), 1);
+        CHECK(words(c.take_orders()) == none);
+        c.join(1, rank(1), 2);
+        CHECK(words(c.take_orders()) == none);  // rank 3 may come
+        c.join(3, rank(3), 3);
+        CHECK(words(c.take_orders()) == std::vector(3, begins[0]));
+
+        coordinator silent(rules_of(2, 1, 0, true));
+        silent.join(0, rank(0), 0);
+        silent.lose(0, true, 1);
+        silent.join(1, rank(1), 2);
+        CHECK(words(silent.take_orders()) == none);
+    }
+}
+
 TEST_CASE("an epoch has at most as many members as the job may have, and the others wait") {
     for (std::size_t most = 1; most <= 8; ++most) {
         CAPTURE(most);

@@ -1029,6 +1029,8 @@ TEST_CASE("a state that was planted, or a directory where all users may replace 
         using std::filesystem::perms;
         std::filesystem::permissions(directory.path(), perms::all);
         CHECK(refusal(directory.path()).find("can be written by all users") != std::string::npos);
+        std::filesystem::permissions(directory.path(), perms::owner_all | perms::group_all);
+        CHECK(refusal(directory.path()).find("can be written by its group") != std::string::npos);
         std::filesystem::permissions(directory.path(), perms::all | perms::sticky_bit);
         CHECK(refusal(directory.path()) == "");
     }

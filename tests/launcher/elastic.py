@@ -136,6 +136,13 @@ class Elastic(LauncherTest):
         self.wait_for_epoch(lambda epoch: epoch["epoch"] > 1 and 1 in epoch["joined"], "with rank 1 again")
         self.assert_ends_well(job, range(3))
 
+    def test_the_first_epoch_does_not_wait_for_ranks_that_die_before_it(self):
+        program = ("sh", "-c", f"[ $HVD_RANK = 1 ] && kill -KILL $$; exec {WORKER} go")
+        job = self.start_it("--event-log", "log", "-np", 3, "--min-np", 2, "--blacklist-cooldown-range", 1000, 2000, *program,
+                            HVD_RENDEZVOUS_DEADLINE="30min")
+        self.assertEqual(sorted(self.wait_for_size(2)["ranks"]), [0, 2])
+        self.assert_ends_well(job, (0, 2))
+
     def test_a_job_grows_and_shrinks_with_the_slots_that_the_script_shows(self):
         self.show("# one of them\nlocalhost:1\n")
         job = self.start_elastic("--min-np", 1, "--max-np", 3, "--host-discovery-script", "cat shown")

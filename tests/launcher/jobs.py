@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import unittest
 
 from launching import FAKE_SSH, HVDRUN, LauncherTest, PATIENCE, UNIMPRESSED, command_lines, processes_with, state_of, wait_until
@@ -25,6 +26,22 @@ class Jobs(LauncherTest):
     def test_jobs_of_one_host_at_once_have_rendezvous_of_their_own(self):
         both = [self.start_it("-np", 1, "sh", "-c", f"echo $HVD_RENDEZVOUS; {STAYS}") for _ in range(2)]
         self.assertNotEqual(*[job.stdout.readline() for job in both])
+
+    def test_the_rendezvous_listens_only_where_ranks_come_from(self):
+        def is_open(host, port):
+            with socket.socket() as one:
+                return one.connect_ex((host, port)) == 0
+        show = ("sh", "-c", f"echo $HVD_RENDEZVOUS; {STAYS}")
+        for options in ((), ("--min-np", 1), ("--min-np", 1, "--network-interface", "lo")):
+            job = self.start_it("-np", 1, *options, *show)
+            host, port = job.stdout.readline().strip().rpartition(":")[::2]
+            self.assertEqual(host, "[0]<stdout>:127.0.0.1")
+            self.assertEqual([is_open(f"127.0.0.{n}", int(port)) for n in (1, 2)], [True, False])
+            job.terminate()
+        # Others may come, and ranks of this host come as they do.
+        job = self.start_it("--min-np", 1, "--host-discovery-script", "echo localhost", *show)
+        host, port = job.stdout.readline().strip().partition(">:")[2].rsplit(":", 1)
+        self.assertEqual([is_open(address, int(port)) for address in (host, "127.0.0.2")], [True, True])
 
     def test_the_secret_is_a_file_for_its_owner_alone_and_new_for_each_job(self):
         secrets = set()
@@ -159,7 +176,7 @@ class Jobs(LauncherTest):
         job.send_signal(signal.SIGSTOP)  # so that it cannot see the guard's end
         for pid in sorted(own, key=lambda pid: pid == job.pid):
             os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not processes_with(self.mark), "no process is left")
+        self.assert_nothing_is_left()
 
     def test_the_secret_is_in_no_command_line_and_no_environment(self):
         job = self.start_it("-np", 2, "sh", "-c", 'cp "$HVD_SECRET_FILE" secret.$HVD_RANK; ' + STAYS)

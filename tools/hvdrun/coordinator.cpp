@@ -4,6 +4,7 @@
 #include <hvd/transport/tcp/tcp_job.hpp>
 
 #include "failure.hpp"
+#include "listening_addresses.hpp"
 #include "meeting_place.hpp"
 
 namespace hvdrun {
@@ -20,15 +21,17 @@ hvd::detail::coordinator_rules rules_of(const options& o, int ranks) {
 // The acting coordinator. It serves from the begin: a process that comes early waits for others.
 class coordinator final : public meeting_place, hvd::detail::coordinator_listener {
 public:
-    coordinator(const options& o, int ranks, const std::string& digits, int told)
+    coordinator(const options& o, int ranks, const std::string& digits, int told,
+                const std::string& at)
         : meeting_place(told),
           server_(rules_of(o, ranks),
                   hvd::detail::membership_secret(
                       hvd::detail::secret_from_hex(digits, "the job's secret")),
-                  0, this) {}
+                  0, this, -1, addresses_at(at)) {}
 
     int port() const override { return server_.port(); }
     void serve() override {}
+    void has_died(int slot) override { server_.has_died(slot); }
     void expect(int living) override { server_.expect(std::size_t(living)); }
 
 private:
@@ -53,10 +56,11 @@ private:
 }  // namespace
 
 std::unique_ptr<meeting_place> make_coordinator(const options& o, int ranks,
-                                                const std::string& secret_digits, int told) {
+                                                const std::string& secret_digits, int told,
+                                                const std::string& at) {
     const signals_blocked blocked;
     try {
-        return std::make_unique<coordinator>(o, ranks, secret_digits, told);
+        return std::make_unique<coordinator>(o, ranks, secret_digits, told, at);
     } catch (const hvd::error& error) {
         throw failure(1, error.what());
     }

@@ -44,7 +44,9 @@ std::vector<placement> place(const host_list& hosts, int ranks);
 void find_local(std::vector<placement>& places);
 
 // The address at which other hosts reach this one: that of the interface if one is named, else the
-// one from which packets to the first other host leave.
-std::string own_address(const std::vector<placement>& places, const std::string& interface);
+// one from which packets to the first other host leave. A job that stays on this host has the
+// loopback address.
+std::string own_address(const std::vector<placement>& places, const std::string& interface,
+                        bool others_may_come);
 
 }  // namespace hvdrun

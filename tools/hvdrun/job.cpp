@@ -43,6 +43,14 @@ int number_of_hosts(const std::vector<placement>& places) {
     return int(hosts.size());
 }
 
+// It listens at one address, or at all where that is empty.
+std::unique_ptr<meeting_place> make_meeting_place(const options& o, int ranks,
+                                                  const std::string& secret_digits, int told,
+                                                  const std::string& at) {
+    return o.is_elastic() ? make_coordinator(o, ranks, secret_digits, told, at)
+                          : make_rendezvous(ranks, secret_digits, told, at);
+}
+
 slot_rules slot_rules_of(const options& o, int ranks) {
     if (!o.is_elastic()) return {.least = ranks, .most = ranks};
     return {.least = o.min_np,
@@ -72,10 +80,10 @@ job::job(const options& o, const host_list& hosts, const std::vector<placement>&
       events_(records.events),
       screen_(o.timestamps),
       secret_(o.secret_file),
-      meeting_place_(o.is_elastic()
-                         ? make_coordinator(o, size_at_start_, secret_.digits(), signals_.wake())
-                         : make_rendezvous(size_at_start_, secret_.digits(), signals_.wake())),
-      address_(rendezvous_at(own_address(places, o.interface), meeting_place_->port())),
+      host_(own_address(places, o.interface, o.may_win_hosts())),
+      meeting_place_(make_meeting_place(o, size_at_start_, secret_.digits(), signals_.wake(),
+                                        o.may_win_hosts() && o.interface.empty() ? "" : host_)),
+      address_(rendezvous_at(host_, meeting_place_->port())),
       slots_(slot_rules_of(o, size_at_start_), random_numbers()) {
     slots_.set_hosts(hosts);
     for (const placement& place : places) has_remote_ = has_remote_ || !place.is_local;
@@ -119,7 +127,8 @@ void job::start(const placement& where) {
     rank& one = ranks_.emplace_back(place[0]);
     if (!place[0].is_local && !has_remote_) {
         has_remote_ = true;
-        address_ = rendezvous_at(own_address(place, options_.interface), meeting_place_->port());
+        host_ = own_address(place, options_.interface, true);
+        address_ = rendezvous_at(host_, meeting_place_->port());
     }
     if (!options_.output_folder.empty()) {
         const bool is_again = !records_.have_files.insert(where.rank).second;
@@ -244,7 +253,7 @@ std::string name_of(const placement& where) {
 }
 
 void print_job(const options& o, const std::vector<placement>& places) {
-    const std::string address = own_address(places, o.interface) + ":PORT";
+    const std::string address = own_address(places, o.interface, o.may_win_hosts()) + ":PORT";
     for (const placement& place : places) {
         environment variables = contract(o, place, int(places.size()), address);
         variables.merge(forwarded(o));

@@ -137,6 +137,7 @@ void job::judge(const rank& ended) {
                             : ended.how().is_failure() ? process_end::by_failure
                                                        : process_end::well;
     slots_.end_process(slot, how, ended.ended_at() - ended.started_at(), ended.ended_at());
+    meeting_place_->has_died(slot);
     if (slots_.is_closed()) meeting_place_->expect(slots_.living());
     if (slots_.is_closed() && !was_closed) ended_early_ = name_of(ended.where());
     if (how != process_end::by_failure) return;

@@ -44,6 +44,8 @@ public:
     virtual void serve() = 0;
     // Nothing is started any more, and so many ranks live.
     virtual void expect(int) {}
+    // The process of this slot has ended.
+    virtual void has_died(int) {}
     std::vector<news> take_news();
 
 protected:
@@ -57,13 +59,15 @@ private:
     std::vector<news> news_;
 };
 
-// For a static job, which meets once.
+// For a static job, which meets once. It listens at one address of this host, or at all where that
+// is empty.
 std::unique_ptr<meeting_place> make_rendezvous(int ranks, const std::string& secret_digits,
-                                               int told);
+                                               int told, const std::string& at);
 
 // For an elastic job, which begins with so many ranks.
 std::unique_ptr<meeting_place> make_coordinator(const options& o, int ranks,
-                                                const std::string& secret_digits, int told);
+                                                const std::string& secret_digits, int told,
+                                                const std::string& at);
 
 // Signals are for the main thread: those that are started meanwhile get none.
 class signals_blocked {

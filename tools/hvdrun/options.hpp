@@ -37,6 +37,7 @@ struct options {
     double elastic_timeout = 600;
     cooldown_rules cooldown;
     bool is_elastic() const { return min_np > 0; }
+    bool may_win_hosts() const { return !discovery_script.empty(); }
 
     words mpi_args;
     std::string mpi_launcher;

@@ -128,14 +128,15 @@ void find_local(std::vector<placement>& places) {
     }
 }
 
-std::string own_address(const std::vector<placement>& places, const std::string& interface) {
+std::string own_address(const std::vector<placement>& places, const std::string& interface,
+                        bool others_may_come) {
     if (!interface.empty()) return address_of_interface(interface);
     for (const placement& place : places) {
         if (place.is_local) continue;
         const std::string towards = address_towards(place.host);
         return towards.empty() ? first_address() : towards;
     }
-    return "127.0.0.1";
+    return others_may_come ? first_address() : "127.0.0.1";
 }
 
 }  // namespace hvdrun

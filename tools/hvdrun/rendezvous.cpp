@@ -6,6 +6,7 @@
 #include <hvd/transport/tcp/rendezvous.hpp>
 
 #include "failure.hpp"
+#include "listening_addresses.hpp"
 #include "meeting_place.hpp"
 
 namespace hvdrun {
@@ -14,10 +15,10 @@ namespace {
 class rendezvous final : public meeting_place {
 public:
     // Without a limit: a program may work for long before it makes its communicator.
-    rendezvous(int ranks, const std::string& digits, int told)
+    rendezvous(int ranks, const std::string& digits, int told, const std::string& at)
         : meeting_place(told),
           server_(0, ranks, hvd::detail::secret_from_hex(digits, "the job's secret"),
-                  hvd::time_span{}) {}
+                  hvd::time_span{}, -1, addresses_at(at)) {}
     ~rendezvous() override {
         server_.stop();
         if (thread_.joinable()) thread_.join();
@@ -45,9 +46,9 @@ private:
 }  // namespace
 
 std::unique_ptr<meeting_place> make_rendezvous(int ranks, const std::string& secret_digits,
-                                               int told) {
+                                               int told, const std::string& at) {
     try {
-        return std::make_unique<rendezvous>(ranks, secret_digits, told);
+        return std::make_unique<rendezvous>(ranks, secret_digits, told, at);
     } catch (const hvd::error& error) {
         throw failure(1, error.what());
     }

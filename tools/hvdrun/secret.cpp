@@ -33,6 +33,13 @@ std::string write_file(const std::string& digits) {
     return path;
 }
 
+// A shell that removes the file when its input ends. It has another name than hvdrun and its guard,
+// so that it outlives a signal to all of that name.
+process start_remover(const std::string& path) {
+    const char* const script = "trap '' HUP INT TERM; read -r line; exec rm -f -- \"$0\"";
+    return start({"/bin/sh", "-c", script, path}, {{"PATH", "/usr/bin:/bin"}}, true, 0);
+}
+
 }  // namespace
 
 job_secret::job_secret(const std::string& users_file) : path_(users_file) {
@@ -40,6 +47,7 @@ job_secret::job_secret(const std::string& users_file) : path_(users_file) {
         digits_ = hex(hvd::detail::new_secret());
         path_ = write_file(digits_);
         is_temporary_ = true;
+        remover_ = start_remover(path_);
         return;
     }
     try {
@@ -50,7 +58,10 @@ job_secret::job_secret(const std::string& users_file) : path_(users_file) {
 }
 
 job_secret::~job_secret() {
-    if (is_temporary_) ::unlink(path_.c_str());
+    if (!is_temporary_) return;
+    ::unlink(path_.c_str());
+    remover_.input.close();
+    reap(remover_.id);
 }
 
 }  // namespace hvdrun

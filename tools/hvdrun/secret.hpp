@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "process.hpp"
+
 namespace hvdrun {
 
 // The secret of a job, and the file of mode 0600 by which ranks on this host get it.
@@ -22,6 +24,7 @@ public:
 private:
     std::string digits_, path_;
     bool is_temporary_ = false;
+    process remover_;
 };
 
 }  // namespace hvdrun

@@ -2,7 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
+
 #include "../backend/mpi.hpp"
+#include "../platform/host_identity.hpp"
 #include "part.hpp"
 
 namespace hvd {
@@ -25,10 +28,16 @@ public:
         MPI_Comm_size(MPI_COMM_WORLD, &own.size);
         world_ = own.size;
         mpi_steps steps(limit_of(own.start_deadline));
-        comm_ = steps.duplicate(MPI_COMM_WORLD);
-        MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-        if (own.rendezvous.empty()) meet(steps, own, bounds);
-        else steps.together(comm_, [&] { membership_ = owner<membership>::make(own, bounds); });
+        // MPI_Finalize would wait for the ranks that have not come.
+        try {
+            make_together(steps, own, bounds);
+        } catch (const peer_error&) {
+            mpi_ranks_end_apart = steps.left();
+            throw;
+        } catch (const mpi_error&) {
+            mpi_ranks_end_apart = true;
+            throw;
+        }
         mpi_ranks_end_apart = true;
     }
     elastic_part(const elastic_part&) = delete;
@@ -63,7 +72,24 @@ private:
         shared_secret secret{};
     };
 
+    void make_together(mpi_steps& steps, const tcp_options& own, const elastic_options& bounds) {
+        comm_ = steps.duplicate(MPI_COMM_WORLD);
+        MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+        if (own.rendezvous.empty()) meet(steps, own, bounds);
+        else steps.together(comm_, [&] { membership_ = owner<membership>::make(own, bounds); });
+    }
+    bool are_on_one_host(mpi_steps& steps) const {
+        const std::uint64_t mine = network_identity();
+        std::vector<std::uint64_t> all;
+        steps.together(comm_, [&] {
+            all.resize(std::size_t(world_));
+            steps.make_room((all.size() + 1) * sizeof mine);
+        });
+        steps.gather(comm_, &mine, sizeof mine, all.data());
+        return mine != 0 && std::ranges::count(all, mine) == world_;
+    }
     void meet(mpi_steps& steps, const tcp_options& own, const elastic_options& bounds) {
+        is_of_one_host_ = are_on_one_host(steps);
         meeting_place place;
         std::vector<meeting_place> all;
         steps.together(comm_, [&] {
@@ -83,12 +109,13 @@ private:
         own.rendezvous = "rank 0 of MPI_COMM_WORLD";
         own.secret_file.clear();
         own.secret = std::string(std::string_view(hex_of(place.secret)));
-        membership_ = owner<membership>::make(own, bounds, place.coordinator);
+        membership_ = owner<membership>::make(own, bounds, place.coordinator, is_of_one_host_);
     }
 
     owner<membership> membership_;
     MPI_Comm comm_ = MPI_COMM_NULL;  // it stays for messages that are never received
     int world_ = 0, members_ = 0;
+    bool is_of_one_host_ = false;
 };
 
 }  // namespace detail

@@ -24,7 +24,7 @@
 // and worker coordinate serves the job as a launcher does, until its standard input ends. Over MPI
 // the slot is the rank. The result depends on the steps alone, not on the ranks. HVD_TEST_KEEP is a
 // directory for its state. With HVD_TEST_LOCAL the state has objects that differ between ranks, of
-// which one has up to so many elements.
+// which one has up to so many elements. Over MPI the rank HVD_TEST_DIES dies before it takes part.
 
 namespace {
 
@@ -243,6 +243,8 @@ int main(int argc, char** argv) {
     const hvd::mpi_environment environment(argc, argv);
     int slot = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &slot);
+    if (const char* dies = std::getenv("HVD_TEST_DIES"); dies != nullptr && std::atoi(dies) == slot)
+        raise(SIGKILL);
 #else
     if (argc == 2 && std::strcmp(argv[1], "coordinate") == 0) return coordinate();
     const int slot = argc > 2 ? std::atoi(argv[2]) : 0;

@@ -49,10 +49,10 @@ public:
         struct stat status{};
         if (::stat(directory_.c_str(), &status) == 0 && !S_ISDIR(status.st_mode))
             refuse_file(directory_, "is no directory");
-        if ((status.st_mode & S_IWOTH) != 0 && (status.st_mode & S_ISVTX) == 0)
-            refuse_file(directory_,
-                        "can be written by all users, who may replace a state: it needs a mode "
-                        "such as 700");
+        if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0 && (status.st_mode & S_ISVTX) == 0)
+            refuse_file(directory_, "can be written by ",
+                        (status.st_mode & S_IWOTH) != 0 ? "all users" : "its group",
+                        ", who may replace a state: it needs a mode such as 700");
         if (::access(directory_.c_str(), R_OK | W_OK | X_OK) != 0)
             refuse_file(directory_, "cannot be written: ", std::strerror(errno));
         static_cast<void>(kept_files_in(directory_));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <set>
 
 #include "../../platform/clock.hpp"
 #include "messages.hpp"
@@ -93,6 +94,12 @@ public:
         advance(now);
     }
 
+    // The launcher has seen the end of the process that it has started as this rank.
+    void has_died(std::int64_t started_as, time_point now) {
+        note_death(started_as);
+        advance(now);
+    }
+
     // The process that this coordinator belongs to is in an epoch that another one has begun.
     void follow(std::uint64_t epoch, std::vector<elastic_member> table, time_point now) {
         if (epoch <= epoch_) return;
@@ -108,6 +115,7 @@ public:
         for (std::size_t i = 0; i < processes_.size(); ++i) {
             if (processes_[i].link != link) continue;
             set_absence(processes_[i].id(), is_silent ? absence::lost : absence::dead);
+            if (!is_silent) note_death(processes_[i].request.said.self.started_as);
             processes_.erase(processes_.begin() + std::ptrdiff_t(i));
             break;
         }
@@ -203,6 +211,18 @@ private:
             if (a.id == id) return a.how;
         return absence::none;
     }
+    // Another process may be started as the same rank.
+    void note_death(std::int64_t started_as) {
+        if (started_as >= 0 && started_as < std::int64_t(rules_.start)) died_.insert(started_as);
+    }
+    // Those whom the first epoch does not wait for.
+    std::size_t known_deaths() const {
+        return std::size_t(std::ranges::count_if(died_, [this](std::int64_t rank) {
+            return std::ranges::none_of(processes_, [rank](const process& p) {
+                return p.waits && p.request.said.self.started_as == rank;
+            });
+        }));
+    }
     // A process that comes again by another connection has lost the older one.
     void forget_older(int link, std::uint64_t id) {
         for (process& p : processes_)
@@ -280,7 +300,7 @@ private:
 
     bool all_have_come(const last_epoch& last, time_point now) {
         if (last.newest == nullptr)
-            return acts_ && (waiting().size() >= std::min(rules_.start, living_) ||
+            return acts_ && (waiting().size() >= std::min(rules_.start - known_deaths(), living_) ||
                              now - since_ > rules_.start_span);
         if (!last.has_majority) {
             majority_since_ = never;
@@ -453,6 +473,7 @@ private:
     told_epoch worked_, recorded_;    // the newest that a process has told of
     std::vector<process> processes_;  // those that are connected and have joined
     std::vector<absent> absent_;      // those that are not any more
+    std::set<std::int64_t> died_;     // ranks of the start, before the first epoch or later
     std::vector<order> orders_;
     time_point since_ = never;           // the next epoch is awaited
     time_point majority_since_ = never;  // its votes are there

@@ -66,12 +66,13 @@ inline constexpr std::int64_t reassured_every = tuning::second;
 // sleeps while nothing happens. Each process of a job has one, and one of them acts.
 class coordinator_server {
 public:
-    // @throws usage_error if the port is taken
+    // It listens `at` some addresses. @throws usage_error if the port is taken
     coordinator_server(const coordinator_rules& rules, const shared_secret& secret,
-                       std::uint16_t port = 0, coordinator_listener* told = nullptr, int rank = -1)
+                       std::uint16_t port = 0, coordinator_listener* told = nullptr, int rank = -1,
+                       std::span<const host_address> at = {})
         : secret_(secret),
           is_launcher_(rules.self == 0),
-          listener_(rank, port),
+          listener_(rank, port, at),
           wake_(-1),
           told_(told),
           machine_(rules),
@@ -99,6 +100,13 @@ public:
     void expect(std::size_t living) {
         const lock_guard lock(mutex_);
         living_ = living;
+        wake_.wake();
+    }
+
+    // The launcher has seen the end of the process that it has started as this rank.
+    void has_died(std::int64_t started_as) {
+        const lock_guard lock(mutex_);
+        died_.push_back(started_as);
         wake_.wake();
     }
 
@@ -131,19 +139,28 @@ private:
     void turn() {
         fds_.clear();
         fds_.push_back({wake_.number(), POLLIN, 0});
-        fds_.push_back({listener_.number(), POLLIN, 0});
         strangers_.add_to(fds_);
-        const bool idle = fds_.size() == 2 && !machine_.awaits_time() && !speaks_last_words();
+        const bool idle = fds_.size() == 1 && !machine_.awaits_time() && !speaks_last_words();
+        if (now() >= listens_from_) listener_.add_to(fds_);
         for (const connection& c : connections_)
             fds_.push_back({c.socket.number(),
                             short(c.socket.wants_to_write() ? POLLIN | POLLOUT : POLLIN), 0});
-        poll_sockets(fds_.data(), fds_.size(), idle ? INT64_MAX : 20 * tuning::millisecond);
+        const bool has_rest = idle && listens_from_ == 0;
+        poll_sockets(fds_.data(), fds_.size(), has_rest ? INT64_MAX : 20 * tuning::millisecond);
+        listens_from_ = 0;
+        let_in();
+    }
+
+    // A process without descriptors lets nobody in for a while, and serves those who are there.
+    void let_in() try {
         strangers_.advance(listener_, [this](int, std::uint64_t, descriptor socket) {
             const int link = ++links_;
             connections_.push_back(
                 {link, framed_socket(link, std::move(socket), join_message::most_bytes())});
             tune_membership(connections_.back().socket);
         });
+    } catch (const usage_error&) {
+        listens_from_ = now() + 20 * tuning::millisecond;
     }
 
     void take_told() {
@@ -151,6 +168,7 @@ private:
         const lock_guard lock(mutex_);
         if (followed_ > 0) machine_.follow(followed_, std::move(followed_table_), now());
         followed_ = 0;
+        for (const std::int64_t rank : std::exchange(died_, {})) machine_.has_died(rank, now());
         if (living_ != any) machine_.expect(std::exchange(living_, any), now());
     }
 
@@ -309,7 +327,8 @@ private:
     mutex mutex_;
     std::uint64_t followed_ = 0;
     std::size_t living_ = any;
-    time_point reassured_at_ = 0;
+    std::vector<std::int64_t> died_;
+    time_point reassured_at_ = 0, listens_from_ = 0;
     std::vector<elastic_member> followed_table_;
     thread thread_;  // last: it uses all others
 };

@@ -18,24 +18,26 @@ class membership {
 public:
     // @throws usage_error for options that say too little or contradict each other
     membership(const tcp_options& own, const elastic_options& bounds)
-        : membership(own, bounds, resolved(checked(own, bounds))) {}
+        : membership(own, bounds, resolved(checked(own, bounds)), is_of_one_host(own)) {}
 
     // The first coordinator listens at `first`. It may choose a port if it is this process.
-    membership(const tcp_options& own, const elastic_options& bounds, const listening_place& first)
+    membership(const tcp_options& own, const elastic_options& bounds, const listening_place& first,
+               bool is_of_one_host)
         : own_(checked(own, bounds)),
           bounds_(bounds),
           static_{is_alone(own) ? new_secret() : secret_of(own), why_static_is_refused},
           secret_(membership_secret(static_.secret)),
           id_(new_id()),
           first_place_(first),
+          is_of_one_host_(is_of_one_host),
           server_(rules(), secret_, serves_first() ? first.port : std::uint16_t(0), nullptr,
-                  own.rank) {
+                  own.rank, addresses_of_server()) {
         if (!is_alone(own)) take_part_once(own_, secret_);
     }
 
     // Where the coordinator of this process listens.
     listening_place coordinator_place() const {
-        listening_place place = place_of(own_, server_.port());
+        listening_place place = place_of(own_, server_.port(), is_of_one_host_);
         if (place.addresses == 0)
             for (const host_address& a : own_addresses()) place.add(a);
         return place;
@@ -48,7 +50,7 @@ public:
         joins_since_ = now();
         advice_ = {};
         if (has_finished && told_work_at_ > 0) send_work();
-        listening_socket listener(-1);
+        listening_socket listener(-1, 0, addresses_for_ranks(own_, is_of_one_host_));
         launcher_answered_at_ = has_finished ? never : now();
         for (bool is_brief = false;;) {
             was_sent_on_ = false;
@@ -57,6 +59,7 @@ public:
                 elastic_epoch made;
                 if (await_answer(listener, made, limit)) return made;
             }
+            if (has_lost_only_coordinator()) give_up_without_coordinator();
             if (link_ && link_serves_epoch_) saw_end_ = !link_->is_open() && !link_->is_silent();
             link_.reset();
             if (is_cut_off()) give_up_alone();
@@ -94,6 +97,7 @@ private:
     struct address_and_port {
         host_address address;
         std::uint16_t port;
+        message print() const { return address.print(port); }
     };
     static constexpr std::size_t most_former = 64, most_looked_at = 16;
     static constexpr std::int64_t work_told_every = tuning::second;
@@ -135,6 +139,11 @@ private:
     bool serves_first() const {
         return is_alone(own_) || (own_.rank == 0 && !own_.rendezvous_served);
     }
+    std::vector<host_address> addresses_of_server() const {
+        if (!serves_first()) return addresses_for_ranks(own_, is_of_one_host_);
+        return addresses_for_meeting(own_, is_of_one_host_,
+                                     {first_place_.address, first_place_.addresses});
+    }
     coordinator_rules rules() const {
         coordinator_rules r = coordinator_rules_of(own_, bounds_);
         r.self = id_;
@@ -143,6 +152,11 @@ private:
     }
 
     // ---- the connection -------------------------------------------------------------------------
+
+    // True if the coordinator is dead, and this process has never heard of another one.
+    bool has_lost_only_coordinator() const {
+        return link_ && !link_->is_open() && !link_->is_silent() && candidates_.empty();
+    }
 
     // All processes go to the first candidate that they reach, so that they meet. If they are sent
     // on, they try the others one after another, each for a short time, and go back.
@@ -163,10 +177,11 @@ private:
     bool reach(std::size_t candidate, time_point limit) {
         if (candidate > 0 && is_gone(candidates_[candidate - 1])) return false;
         dial to_it(secret_, 0, rendezvous_rank, &static_);
-        for (const auto& [address, port] : addresses_of(candidate)) {
+        for (const address_and_port& at : addresses_of(candidate)) {
             descriptor socket =
-                to_it.to(address, port, now() + patience, now() + patience_with_host);
+                to_it.to(at.address, at.port, now() + patience, now() + patience_with_host);
             if (socket) {
+                linked_to_ = at;
                 link_ = std::make_unique<framed_socket>(rendezvous_rank, std::move(socket),
                                                         coordinator_message::most_bytes());
                 tune_membership(*link_);
@@ -268,7 +283,7 @@ private:
         said.is_brief = is_brief ? 1 : 0;
         said.self.id = id_;
         said.self.started_as = own_.rank;
-        said.self.place = place_of(own_, listener.port());
+        said.self.place = place_of(own_, listener.port(), is_of_one_host_);
         add_addresses(said.self.place, link_->number());
         said.self.coordinator = said.self.place;
         said.self.coordinator.port = server_.port();
@@ -419,6 +434,10 @@ private:
         throw peer_error(-1, "hvd: the elastic job has ended before this process could take part",
                          {});
     }
+    [[noreturn]] void give_up_without_coordinator() const {
+        give_up(text(own_.rendezvous_served ? "the launcher" : "rank 0", " at ", linked_to_.print(),
+                     ", which coordinates, has died before this process could take part"));
+    }
     [[noreturn]] void give_up_alone() const {
         give_up(text("the launcher at ", own_.rendezvous, " has not answered for ",
                      bounds_.cut_off.nanoseconds / tuning::millisecond,
@@ -442,7 +461,9 @@ private:
     const shared_secret secret_;
     const std::uint64_t id_;
     const listening_place first_place_;
+    const bool is_of_one_host_;
     std::unique_ptr<framed_socket> link_;
+    address_and_port linked_to_{};
     bool link_serves_epoch_ = false;  // the coordinator of the last epoch is at its other end
     bool link_reaches_launcher_ = false;
     time_point launcher_answered_at_ = never;  // `never`: it is not awaited

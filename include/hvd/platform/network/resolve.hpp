@@ -56,6 +56,19 @@ inline bool is_loopback(const host_address& a) {
     return a.is_v6 != 0 ? std::memcmp(a.bytes, v6, 16) == 0 : a.bytes[0] == 127;
 }
 
+// True for a loopback address as it is written in a rendezvous, and for localhost.
+inline bool is_written_loopback(const char* host) {
+    const std::string_view written(host);
+    if (written == "localhost" || written == "[::1]") return true;
+    addrinfo number{}, *found = nullptr;
+    number.ai_family = AF_INET;
+    number.ai_flags = AI_NUMERICHOST;
+    if (::getaddrinfo(host, nullptr, &number, &found) != 0) return false;
+    const bool result = is_loopback(address_in(found->ai_addr));
+    ::freeaddrinfo(found);
+    return result;
+}
+
 // A host and a port, as in "node1:7000" or "[fe80::1]:7000".
 struct host_and_port {
     message host;

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -94,6 +95,9 @@ struct host_address {
         }
         return result;
     }
+    message print(std::uint16_t port) const {
+        return is_v6 == 0 ? text(print(), ":", port) : text("[", print(), "]:", port);
+    }
 };
 
 // The addresses of this host's interfaces that are up, IPv4 first, without loopback; or those of
@@ -123,6 +127,12 @@ inline std::vector<host_address> own_addresses(std::string_view only = {}) {
     freeifaddrs(list);
     v4.insert(v4.end(), v6.begin(), v6.end());
     return v4;
+}
+
+inline void add_once(std::vector<host_address>& all, const host_address& one) {
+    for (const host_address& a : all)
+        if (a.is_v6 == one.is_v6 && std::memcmp(a.bytes, one.bytes, sizeof a.bytes) == 0) return;
+    all.push_back(one);
 }
 
 // The number under which the rendezvous and a coordinator speak with ranks. No rank has it.
@@ -284,35 +294,92 @@ inline void poll_sockets(pollfd* fds, std::size_t count, std::int64_t nanosecond
 #endif
 }
 
-// Listens on all interfaces, on a port that the system chooses or on the one that is given.
+// Listens on a port that the system chooses or on the one that is given: at some addresses of this
+// host, or at all of them where none is named.
 class listening_socket {
 public:
-    explicit listening_socket(int rank, std::uint16_t port = 0) : socket_(make_socket(AF_INET6)) {
-        if (socket_) {
-            set_option(socket_, IPPROTO_IPV6, IPV6_V6ONLY, 0);
-            sockaddr_in6 any{};
-            any.sin6_family = AF_INET6;
-            any.sin6_port = htons(port);
-            if (begin(reinterpret_cast<const sockaddr*>(&any), sizeof any)) return;
+    explicit listening_socket(int rank, std::uint16_t port = 0,
+                              std::span<const host_address> at = {}) {
+        int code = 0;
+        for (int attempts = port == 0 ? most_attempts : 1; attempts > 0; --attempts) {
+            sockets_.clear();
+            port_ = port;
+            code = at.empty() ? begin_everywhere() : begin_at(at);
+            if (code != EADDRINUSE) break;
         }
-        socket_ = make_socket(AF_INET);  // a host without IPv6
-        sockaddr_in any{};
-        any.sin_family = AF_INET;
-        any.sin_port = htons(port);
-        if (!socket_ || !begin(reinterpret_cast<const sockaddr*>(&any), sizeof any))
-            refuse(rank, port, errno);
+        if (code != 0) refuse(rank, port, code);
     }
 
-    int number() const noexcept { return socket_.number(); }
     std::uint16_t port() const noexcept { return port_; }
+    void add_to(std::vector<pollfd>& fds) const {
+        for (const descriptor& s : sockets_) fds.push_back({s.number(), POLLIN, 0});
+    }
 
     // A connection that has come, or none.
     descriptor accept() const {
+        for (const descriptor& s : sockets_)
+            if (descriptor made = accept_at(s); made || is_out_of_descriptors(errno)) return made;
+        return {};
+    }
+
+private:
+    // A port that is free at one address may be taken at another one.
+    static constexpr int most_attempts = 32;
+
+    [[gnu::cold, noreturn]] static void refuse(int rank, std::uint16_t port, int code) {
+        const bool is_taken = code == EADDRINUSE;
+        throw usage_error(
+            rank, text("hvd: ", rank < 0 ? message() : text("rank ", rank, " "),
+                       "can't listen on port ", port, ": ", strerror(code),
+                       is_taken && rank >= 0 ? ". Another process may have the same rank" : ""));
+    }
+
+    // One socket has all addresses, of IPv4 alone on a host without IPv6. Returns an error, or 0.
+    int begin_everywhere() {
+        host_address any;
+        any.is_v6 = 1;
+        if (begin(any, 0) == 0) return 0;
+        any.is_v6 = 0;
+        return begin(any, 0);
+    }
+    // Some of them may have gone meanwhile, or be no addresses of this host.
+    int begin_at(std::span<const host_address> at) {
+        int code = EADDRNOTAVAIL;
+        for (const host_address& a : at) {
+            code = begin(a, 1);
+            if (code != 0 && code != EADDRNOTAVAIL && code != EAFNOSUPPORT) return code;
+        }
+        return sockets_.empty() ? code : 0;
+    }
+
+    int begin(const host_address& at, int v6_only) {
+        descriptor made = make_socket(at.is_v6 != 0 ? AF_INET6 : AF_INET);
+        if (!made) return errno;
+        if (at.is_v6 != 0) set_option(made, IPPROTO_IPV6, IPV6_V6ONLY, v6_only);
+        set_option(made, SOL_SOCKET, SO_REUSEADDR, 1);  // an earlier job may just have ended
+        socklen_t length = 0;
+        sockaddr_storage bound = at.with_port(port_, length);
+        if (::bind(made.number(), reinterpret_cast<const sockaddr*>(&bound), length) != 0 ||
+            ::listen(made.number(), SOMAXCONN) != 0 ||
+            ::getsockname(made.number(), reinterpret_cast<sockaddr*>(&bound), &length) != 0)
+            return errno;
+        port_ = port_in(bound);
+        sockets_.push_back(std::move(made));
+        return 0;
+    }
+    static std::uint16_t port_in(const sockaddr_storage& bound) {
+        sockaddr_in6 v6{};
+        sockaddr_in v4{};
+        if (bound.ss_family == AF_INET6) std::memcpy(&v6, &bound, sizeof v6);
+        else std::memcpy(&v4, &bound, sizeof v4);
+        return ntohs(bound.ss_family == AF_INET6 ? v6.sin6_port : v4.sin_port);
+    }
+
+    static descriptor accept_at(const descriptor& s) {
 #if defined(SOCK_CLOEXEC)
-        return descriptor(
-            ::accept4(socket_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        return descriptor(::accept4(s.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 #else
-        descriptor made(::accept(socket_.number(), nullptr, nullptr));
+        descriptor made(::accept(s.number(), nullptr, nullptr));
         if (made) {
             fcntl(made.number(), F_SETFD, FD_CLOEXEC);
             fcntl(made.number(), F_SETFL, O_NONBLOCK);
@@ -321,32 +388,7 @@ public:
 #endif
     }
 
-private:
-    [[gnu::cold, noreturn]] static void refuse(int rank, std::uint16_t port, int code) {
-        const bool is_taken = code == EADDRINUSE;
-        throw usage_error(
-            rank, text("hvd: ", rank < 0 ? message() : text("rank ", rank, " "),
-                       "can't listen on port ", port, ": ", strerror(code),
-                       is_taken && rank >= 0 ? ". Another process may have the same rank" : ""));
-    }
-    bool begin(const sockaddr* any, socklen_t length) {
-        set_option(socket_, SOL_SOCKET, SO_REUSEADDR, 1);  // an earlier job may just have ended
-        if (::bind(socket_.number(), any, length) != 0 ||
-            ::listen(socket_.number(), SOMAXCONN) != 0)
-            return false;
-        sockaddr_storage bound{};
-        socklen_t size = sizeof bound;
-        if (::getsockname(socket_.number(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
-            return false;
-        sockaddr_in6 v6{};
-        sockaddr_in v4{};
-        if (bound.ss_family == AF_INET6) std::memcpy(&v6, &bound, sizeof v6);
-        else std::memcpy(&v4, &bound, sizeof v4);
-        port_ = ntohs(bound.ss_family == AF_INET6 ? v6.sin6_port : v4.sin_port);
-        return true;
-    }
-
-    descriptor socket_;
+    std::vector<descriptor> sockets_;
     std::uint16_t port_ = 0;
 };
 

@@ -47,9 +47,11 @@ public:
         else if (!await_socket(socket, POLLOUT, until)) why_ = "it does not answer";
         else if (const int code = error_of(socket); code != 0) why_ = strerror(code);
         else if (prove(socket, limit)) return socket;
+        why_ += text(" (", address.print(port), ")");
         return {};
     }
 
+    // With the address.
     const message& why() const { return why_; }
     // True if the peer has shown that it does not belong to this job.
     bool is_foreign() const { return is_foreign_; }

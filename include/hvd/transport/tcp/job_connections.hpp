@@ -227,7 +227,7 @@ private:
         std::vector<pollfd> fds;
         const std::size_t tried = m.outgoing.size();
         std::vector<std::size_t> of_outgoing(tried);  // 0: it rests
-        fds.push_back({listener_.number(), POLLIN, 0});
+        listener_.add_to(fds);
         for (std::size_t i = 0; i < tried; ++i) {
             pollfd wanted{-1, 0, 0};
             keep_refusal(refusal, [&] {
@@ -303,6 +303,12 @@ private:
     // each of them is told, and the one that failed waits for nobody in vain.
     static constexpr std::int64_t patience_with_told = 5 * tuning::second;
 
+    // Says where a rank is that connects to this one.
+    message print_origin(const listening_place& place) const {
+        if (place.addresses == 0) return {};
+        return text(" (of ", place.address[0].print(), ", to port ", listener_.port(), " here)");
+    }
+
     [[noreturn]] void give_up(const making& m) const {
         const int me = place_of(m, rank_);
         std::vector<int> late;
@@ -314,6 +320,7 @@ private:
             who += text(late.empty() ? "rank " : ", rank ", i);
             for (const outgoing_connection& c : m.outgoing)
                 if (c.peer() == m.ranks[i]) who += text(" (", c.print(), ")");
+            if (!connects_to(m.ranks[i])) who += print_origin(places_[std::size_t(m.ranks[i])]);
             late.push_back(int(i));
         }
         throw peer_error(me,

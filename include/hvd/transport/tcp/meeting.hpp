@@ -49,15 +49,16 @@ private:
     }
 
     void turn(time_point limit) {
-        std::vector<pollfd> fds{{listener_.number(), POLLIN, 0}};
+        std::vector<pollfd> fds;
         pollfd parent{};
         const bool tries = to_parent_ && to_parent_->prepare(parent);
         if (tries) fds.push_back(parent);
+        listener_.add_to(fds);
         strangers_.add_to(fds);
         const std::int64_t longest = to_parent_ && !tries ? 10 : 100;
         const std::int64_t left = std::max<std::int64_t>((limit - now()) / tuning::millisecond, 0);
         ::poll(fds.data(), nfds_t(fds.size()), int(std::min(longest, left + 1)));
-        if (tries && to_parent_->advance(fds[1].revents != 0)) {
+        if (tries && to_parent_->advance(fds[0].revents != 0)) {
             made_.push_back({to_parent_->peer(), to_parent_->take()});
             to_parent_.reset();
         }

@@ -19,12 +19,12 @@ class rendezvous_server {
 public:
     // With a deadline of 0 it waits without a limit. @throws usage_error if the port is taken, or
     // there is no job of that size.
-    // `rank` is that of the process that serves, -1 for a launcher.
+    // `rank` is that of the process that serves, -1 for a launcher. It listens `at` some addresses.
     rendezvous_server(std::uint16_t port, int size, const shared_secret& secret, time_span deadline,
-                      int rank = -1)
+                      int rank = -1, std::span<const host_address> at = {})
         : secret_(secret),
           deadline_(deadline),
-          listener_(rank, port),
+          listener_(rank, port, at),
           wake_(-1),
           places_(std::size_t(size > 0 ? size : 0)),
           has_come_(places_.size(), false) {
@@ -79,7 +79,7 @@ private:
     void turn(time_point limit) {
         fds_.clear();
         fds_.push_back({wake_.number(), POLLIN, 0});
-        fds_.push_back({listener_.number(), POLLIN, 0});
+        listener_.add_to(fds_);
         strangers_.add_to(fds_);
         for (const member& m : members_) fds_.push_back({m.link.number(), POLLIN, 0});
         const std::int64_t left = (limit - now()) / tuning::millisecond + 1;

@@ -2,7 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
 #include <memory>
+
+#include <sys/resource.h>
 
 #include "../../platform/clock.hpp"
 #include "handshake.hpp"
@@ -13,7 +16,7 @@ namespace detail {
 
 // Connections that have come to a listening socket and have not proved yet that they belong to the
 // job. Each has a buffer of fixed size. It is dropped if it says nothing for some seconds; the
-// oldest is dropped if too many come.
+// oldest is dropped if there are too many, or this process needs their descriptors.
 class strangers {
 public:
     strangers(const shared_secret& secret, int me) : secret_(secret), me_(me) {}
@@ -54,7 +57,14 @@ public:
 
 private:
     static constexpr std::int64_t patience = 5 * tuning::second;
-    static constexpr std::size_t most = 256;
+    // A rank of this job needs less to prove itself.
+    static constexpr std::int64_t patience_when_full = tuning::second;
+    // They have an eighth of the descriptors of a process at most. It may have several such lists.
+    static std::size_t most() {
+        rlimit limit{};
+        if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 4;
+        return std::size_t(std::clamp<rlim_t>(limit.rlim_cur / 8, 4, 256));
+    }
 
     struct stranger {
         descriptor socket;
@@ -63,16 +73,25 @@ private:
     };
 
     void take_from(const listening_socket& listener) {
-        while (descriptor socket = listener.accept()) {
-            if (list_.size() == most) {
-                list_.erase(list_.begin());
-                note_refused("too many came at once");
+        for (std::size_t room = most(), turns = 2 * room; turns > 0; --turns) {
+            if (descriptor socket = listener.accept()) {
+                while (list_.size() >= room) drop_oldest("too many came at once");
+                list_.push_back(
+                    {std::move(socket), std::make_unique<handshake>(secret_, me_, -1), now()});
+            } else if (!is_out_of_descriptors(errno)) {
+                return;
+            } else if (list_.empty()) {
+                throw_system(me_, "accept", errno);
+            } else if (now() - list_.front().since > patience_when_full) {
+                drop_oldest("this process has no descriptors left");
+            } else {
+                return;
             }
-            list_.push_back(
-                {std::move(socket), std::make_unique<handshake>(secret_, me_, -1), now()});
         }
-        // Strangers give their descriptors back within some seconds.
-        if (is_out_of_descriptors(errno) && list_.empty()) throw_system(me_, "accept", errno);
+    }
+    void drop_oldest(const char* why) {
+        list_.erase(list_.begin());
+        note_refused(why);
     }
     void note_refused(const char* why) {
         ++refused_;

@@ -43,8 +43,36 @@ inline shared_secret secret_of(const tcp_options& o) {
                                  : secret_from_file(o.secret_file.c_str());
 }
 
+// True if all ranks are on this host: they meet at a loopback address. The name of a host does not
+// tell it, since a host may know itself by such an address.
+inline bool is_of_one_host(const tcp_options& o) {
+    if (is_alone(o)) return true;
+    return is_written_loopback(o.rendezvous.substr(0, o.rendezvous.rfind(':')).c_str());
+}
+
+// The addresses at which the sockets of this process listen for other ranks: none stands for all.
+// Ranks of this host come by the loopback address also where an interface is given.
+inline std::vector<host_address> addresses_for_ranks(const tcp_options& o, bool is_of_one_host) {
+    std::vector<host_address> at;
+    if (!o.interface.empty()) at = own_addresses(o.interface);
+    if (is_of_one_host || !at.empty()) add_once(at, host_address::loopback());
+    return at;
+}
+
+// The same for the place at which they meet, which this process serves at one of `written`.
+inline std::vector<host_address> addresses_for_meeting(const tcp_options& o, bool is_of_one_host,
+                                                       std::span<const host_address> written) {
+    std::vector<host_address> at = addresses_for_ranks(o, is_of_one_host);
+    if (at.empty()) return at;
+    for (const host_address& a : written) {
+        if (a.is_loopback() && !is_of_one_host) return {};  // others know this host by another one
+        add_once(at, a);
+    }
+    return at;
+}
+
 // Where this process listens, as far as its options say it. @throws usage_error
-inline listening_place place_of(const tcp_options& o, std::uint16_t port) {
+inline listening_place place_of(const tcp_options& o, std::uint16_t port, bool is_of_one_host) {
     listening_place mine;
     mine.host = o.host_id.empty() ? host_identity() : hash().add(o.host_id).value();
     mine.port = port;
@@ -55,6 +83,7 @@ inline listening_place place_of(const tcp_options& o, std::uint16_t port) {
     if (mine.addresses == 0 && !o.interface.empty())
         throw usage_error(o.rank, text("hvd: HVD_INTERFACE is '", o.interface,
                                        "', and this host has no such interface with an address"));
+    if (mine.addresses == 0 && is_of_one_host) mine.add(host_address::loopback());
     return mine;
 }
 
@@ -62,14 +91,18 @@ inline listening_place place_of(const tcp_options& o, std::uint16_t port) {
 class own_rendezvous {
 public:
     own_rendezvous(const tcp_options& o, const shared_secret& secret)
-        : server_(read_host_and_port(o.rendezvous, "HVD_RENDEZVOUS").port, o.size, secret,
-                  o.start_deadline, o.rank),
-          thread_([this] { serve(); }) {
-        if (!thread_) throw usage_error(o.rank, "hvd: the system starts no thread");
-    }
+        : own_rendezvous(o, secret, read_host_and_port(o.rendezvous, "HVD_RENDEZVOUS")) {}
     ~own_rendezvous() { server_.stop(); }
 
 private:
+    own_rendezvous(const tcp_options& o, const shared_secret& secret, const host_and_port& at)
+        : server_(at.port, o.size, secret, o.start_deadline, o.rank,
+                  addresses_for_meeting(o, is_of_one_host(o),
+                                        resolve(at.host.c_str(), "HVD_RENDEZVOUS"))),
+          thread_([this] { serve(); }) {
+        if (!thread_) throw usage_error(o.rank, "hvd: the system starts no thread");
+    }
+
     // A failure is told to all ranks, this one among them.
     void serve() noexcept {
         try {
@@ -197,13 +230,14 @@ private:
 
     [[gnu::cold]] void meet(const tcp_options& o) {
         const shared_secret secret = secret_of(o);
-        listening_socket listener(rank_);
+        const bool of_one_host = is_of_one_host(o);
+        listening_socket listener(rank_, 0, addresses_for_ranks(o, of_one_host));
         owner<own_rendezvous> served;
         if (rank_ == 0 && !o.rendezvous_served) served = owner<own_rendezvous>::make(o, secret);
         const time_point limit = limit_of(o.start_deadline);
         rendezvous_client client(o.rendezvous, rank_, size_, secret);
         // The rendezvous knows at the limit who is missing.
-        job_table all = client.meet(place_of(o, listener.port()),
+        job_table all = client.meet(place_of(o, listener.port(), of_one_host),
                                     limit == never ? never : limit + tuning::second);
         number_ = all.job;
         connections_ = owner<job_connections>::make(rank_, derived_secret(secret, number_),
