@@ -34,7 +34,8 @@ public:
     join_message await_join() {
         link_.reset();
         while (!link_) {
-            std::vector<pollfd> fds{{listener_.number(), POLLIN, 0}};
+            std::vector<pollfd> fds;
+            listener_.add_to(fds);
             strangers_.add_to(fds);
             ::poll(fds.data(), nfds_t(fds.size()), 20);
             strangers_.advance(listener_, [this](int, std::uint64_t, descriptor socket) {

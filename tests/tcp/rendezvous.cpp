@@ -402,7 +402,7 @@ TEST_CASE("a connection for a communicator that is made later waits for it") {
     const int both[] = {0, 1};
     const auto make = [&](job_connections& rank, std::uint64_t context) {
         const auto never = [] { return false; };
-        return rank.connect(context, both, now() + 5 * tuning::second, never, never);
+        return rank.connect(context, both, now() + 5 * tuning::second, true, never, never);
     };
     // Rank 1 makes the communicators 1 and 2, and rank 0 makes the second one first.
     std::vector<descriptor> theirs[2];

@@ -108,7 +108,7 @@ private:
         std::vector<bool> is_over;        // a connection has been there, and has ended
         std::vector<outgoing_connection> outgoing;
         int closed_by = -1;  // the place of the rank that has failed
-        message why;
+        message why{};
         time_point refused_since = never;  // by the system
         bool missed(std::size_t i, int me) const { return !sockets[i] && ranks[i] != me; }
     };
@@ -130,7 +130,7 @@ private:
 
     // A descriptor for the time when there is no other one.
     void keep_spare() {
-        if (!spare_) spare_ = descriptor(::fcntl(listener_.number(), F_DUPFD_CLOEXEC, 0));
+        if (!spare_) spare_ = make_socket(AF_UNIX);
     }
 
     static time_point soonest(time_point a, time_point b) { return a < b ? a : b; }
