@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <functional>
 #include <random>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -53,9 +54,11 @@ void train(hvd::engine<hvd::mpi>& engine, int seed) {
     }
 }
 
+// The error of the rank itself names it in the text alone. A rank on its node may be late, too.
 bool names(const hvd::peer_error& e, int rank) {
+    const std::regex text("ranks? ([0-9]+, )*" + std::to_string(rank) + "\\b");
     return std::find(e.peers().begin(), e.peers().end(), rank) != e.peers().end() ||
-           std::string(e.what()).find("rank " + std::to_string(rank)) != std::string::npos;
+           std::regex_search(e.what(), text);
 }
 
 // Trains until a rank is gone, and checks the errors. `made` is called when all ranks have an

@@ -3,7 +3,8 @@
 # SPDX-FileCopyrightText: The hvd authors
 """Under a standard older than C++20 every header says so and stops: standard.py INCLUDE_DIR BUILD_ROOT TARGET
 
-TARGET is the target of the build whose compiler and include paths are used. Headers whose library is absent are left out."""
+TARGET is the target of the build whose compiler and include paths are used. Headers whose library is absent are left out, and each
+commit has its share of the others, as in alone.py."""
 
 import concurrent.futures
 import os
@@ -11,7 +12,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
-from alone import absent_library
+from alone import absent_library, those_of_this_commit
 from compiler import Compiler, first_error
 from floors import room
 from includes import Headers
@@ -42,6 +43,7 @@ def main(include_dir, build_root, source):
     headers, compiler = Headers(include_dir), Compiler(build_root, source)
     files = [file for file in headers.files
              if file.endswith(".hpp") and file not in WITHOUT and not absent_library(headers, compiler, file)]
+    files = those_of_this_commit(pathlib.Path(include_dir).parent, files)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         found = [text for text in pool.map(lambda file: problem(compiler, file), files) if text]
     print(*found, sep="\n")

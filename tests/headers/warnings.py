@@ -5,7 +5,7 @@
 comes from a header of hvd: warnings.py SOURCE_ROOT BUILD_ROOT TARGET
 
 TARGET is the target of the build whose compiler and include paths are used. The programs are the doors, every call of
-every_call.cpp without and with RTTI, and the snippets of the documentation."""
+every_call.cpp, and the snippets of the documentation."""
 
 import concurrent.futures
 import os
@@ -31,9 +31,7 @@ def programs(root, compiler):
     doors = [door for door in Headers(root / "include").doors() if door not in NEEDS or compiler.has(NEEDS[door])]
     text = "".join(f"#include <hvd/{door}>\n" for door in doors)
     yield "the doors", text, ()
-    yield "the doors without RTTI", text, ("-fno-rtti",)
     yield EVERY_CALL, f'#include "{root / EVERY_CALL}"\n', ("-DHVD_TEST_COMPILES_ONLY",)
-    yield EVERY_CALL + " without RTTI", f'#include "{root / EVERY_CALL}"\n', ("-fno-rtti",)
     for file, needed in SNIPPETS.items():
         if all(map(compiler.has, needed)) and compiler.has("doctest/doctest.h"):
             yield file, f'#include "{root / file}"\n', ("-DHVD_TEST_BACKEND_THREADS",)

@@ -444,7 +444,8 @@ TEST_CASE("memory that is not there is refused where it is registered") {
                              doctest::Contains("\"w\": null pointer with 2 elements"),
                              hvd::usage_error);
         CHECK_THROWS_AS(optimizer.register_local("w", nothing, w.view()), hvd::usage_error);
-        optimizer.step();  // there is no parameter
+        CHECK_THROWS_WITH_AS(optimizer.step(), doctest::Contains("there is no parameter"),
+                             hvd::usage_error);
     });
 }
 
