@@ -77,29 +77,29 @@ FEW_RANKS = {"HVD_TEST_RANKS": "1,2,3"}
 ONLY_ONCE = ["big", "headers", "compile_fail", "concepts", "docs", "overhead", "examples", "apart", "random", "gpu"]
 
 STAGES = [
-    {"name": "units", "build": "gcc", "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "packages": ["format-check"], "cpu": [160, 330], "units": [9, 10]},
-    {"name": "collectives", "build": "clang", "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "cpu": [260, 390], "units": [19, 22]},
+    {"name": "units", "build": "gcc", "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "packages": ["format-check"], "cpu": [250, 420], "units": [8, 9]},
+    {"name": "collectives", "build": "clang", "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "cpu": [350, 460], "units": [19, 16]},
     {"name": "training", "build": "clang", "tests": ["train", "interop"], "but": ["apart", "emulated", "interop.torch*", "interop.dlib*"],
-     "packages": ["venv"], "cpu": [220, 360], "units": [17, 26]},
-    {"name": "engine", "build": "clang", "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [100, 140], "units": [11, 11]},
+     "packages": ["venv"], "cpu": [300, 400], "units": [17, 17]},
+    {"name": "engine", "build": "clang", "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [140, 160], "units": [11, 8]},
     # Ranks and jobs that wait for a deadline need no processor.
-    {"name": "elastic", "build": "clang", "parallel": 2, "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [120, 190], "units": [6, 8]},
-    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 3, "packages": ["network"], "cpu": [150, 240], "units": [10, 13]},
-    {"name": "launcher", "build": "clang", "parallel": 2, "tests": ["launcher"], "packages": ["venv"], "packages_of_all": ["slurm"], "cpu": [60, 60], "units": [10, 10]},
+    {"name": "elastic", "build": "clang", "parallel": 2, "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [200, 300], "units": [6, 9]},
+    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 3, "packages": ["network"], "cpu": [200, 260], "units": [10, 14]},
+    {"name": "launcher", "build": "clang", "parallel": 2, "tests": ["launcher"], "packages": ["venv"], "packages_of_all": ["slurm"], "cpu": [90, 90], "units": [10, 8]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
     {"name": "asan", "build": "asan", "level": "all", "slower": 4, "but": [*NOT_SANITIZED, "engine.*.mpi*"],
      "tests": ["unit.[!k]*", "tcp.messages", "tcp.foreign_bytes", "tcp.fuzzer", "elastic", "engine", "fault.threads", "fault.giving_up", "fault.is_killed.mpi.np3", "fault.throws.mpi.np3",
                "fault.without_memory.mpi.np2", "collective.*.mpi.np3", "train.*.threads", "device"],
      "core_of": ["collective", "train", "device"], "variables": FEW_RANKS,
-     "cpu": [0, 900], "units": [0, 38]},
+     "cpu": [0, 1200], "units": [0, 30]},
     {"name": "tsan", "build": "tsan", "level": "all", "slower": 4, "but": [*NOT_SANITIZED, "unit", "train.device*"],
      "tests": ["tcp.[fm]*", "elastic.[mr]*", "engine", "fault.threads", "collective.*.threads", "train.optimizer.threads", "train.fused_step.threads", "device"],
      "core_of": ["collective", "device"], "variables": FEW_RANKS,
-     "cpu": [0, 600], "units": [0, 29]},
-    {"name": "device", "build": "clang", "tests": ["device"], "but": ["gpu"], "cpu": [200, 320], "units": [20, 31]},
-    {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer"], "packages": ["cmake"], "cpu": [0, 400], "units": [0, 5]},
-    {"name": "docs", "build": "clang", "tests": ["docs", "examples"], "but": ["examples.torch*", "examples.dlib*"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [280, 450], "units": [16, 20]},
+     "cpu": [0, 700], "units": [0, 21]},
+    {"name": "device", "build": "clang", "tests": ["device"], "but": ["gpu"], "cpu": [300, 500], "units": [20, 28]},
+    {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer"], "packages": ["cmake"], "cpu": [0, 300], "units": [0, 4]},
+    {"name": "docs", "build": "clang", "tests": ["docs", "examples"], "but": ["examples.torch*", "examples.dlib*"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [350, 500], "units": [16, 19]},
     {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [0, 500], "units": [0, 9]},
     # One program of each kind, and MPICH's.
     {"name": "g++", "build": "gcc", "level": "all", "tests": ["collective.*.threads", "engine.*.threads"],
