@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// LibTorch comes before doctest: both have a macro CHECK, and the tests want doctest's.
-#include <torch/nn.h>
-#include <torch/optim.h>
-
-#include <hvd/interop/torch.hpp>
-#include <hvd/train/engine.hpp>
-#undef CHECK
+#include "torch_test.hpp"
 
 #include <functional>
 
-#include "hvd_test.hpp"
-#include "torch_numbers.hpp"
+namespace torch_tests {
 
 using communicator = hvd_test::communicator;
 using hvd_test::numbers;
@@ -327,3 +320,5 @@ TEST_CASE("a LibTorch tensor that is not what the caller says is refused with bo
     CHECK_THROWS_WITH_AS(hvd::torch_view<float>(f.to_sparse()), doctest::Contains("sparse"),
                          hvd::usage_error);
 }
+
+}  // namespace torch_tests

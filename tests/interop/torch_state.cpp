@@ -3,19 +3,13 @@
 
 // The state of LibTorch's optimizers in checkpoints and broadcasts.
 
-// LibTorch comes before doctest: both have a macro CHECK, and the tests want doctest's.
-#include <torch/nn.h>
-#include <torch/optim.h>
+#include "torch_test.hpp"
 
-#include <hvd/interop/torch.hpp>
-#include <hvd/interop/torch_state.hpp>
-#include <hvd/train.hpp>
 #include <hvd/train/checkpoint.hpp>
-#undef CHECK
 
 #include "../train/shared_folder.hpp"
-#include "hvd_test.hpp"
-#include "torch_numbers.hpp"
+
+namespace torch_state_tests {
 
 using communicator = hvd_test::communicator;
 using hvd_test::numbers;
@@ -207,3 +201,5 @@ TEST_CASE("parameters without state, and those that are not registered") {
                              hvd::usage_error);
     });
 }
+
+}  // namespace torch_state_tests
