@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// LibTorch comes before doctest: both have a macro CHECK, and the tests want doctest's. Files of one
-// unit have it so, too.
+// LibTorch comes before doctest: both have a macro CHECK, and the tests want doctest's. Several files
+// of one unit get that, too.
 #include <torch/nn.h>
 #include <torch/optim.h>
 
