@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// LibTorch comes before doctest: both have a macro CHECK, and the tests want doctest's. Several files
-// of one unit get that, too.
+// LibTorch comes before doctest, since both have a macro CHECK and the tests want doctest's.
+// So it is for all files of a unit.
 #include <torch/nn.h>
 #include <torch/optim.h>
 
