@@ -39,7 +39,8 @@
 #define HVD_KERNEL_AT(level, name, ...) \
     ((level) == simd_level::baseline ? &name##_baseline<__VA_ARGS__> : &name##_plain<__VA_ARGS__>)
 #else
-#define HVD_KERNEL_AT(level, name, ...) (static_cast<void>(level), &name##_plain<__VA_ARGS__>)
+#define HVD_KERNEL_AT(level, name, ...) \
+    ((level) == simd_level::plain ? &name##_plain<__VA_ARGS__> : &name##_plain<__VA_ARGS__>)
 #endif
 
 namespace hvd {
