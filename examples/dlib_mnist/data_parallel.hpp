@@ -15,17 +15,19 @@ namespace dlib_mnist {
 
 //! [replicas]
 /// A network of dlib that each rank has. dlib shapes a network when the first sample passes it, so
-/// pass one before these calls. All of them are collective.
+/// pass one before these calls. All of them are collective. The communicator is its own, since a
+/// trainer of dlib steps in a thread of its own.
 template <class Comm, class Net>
 class replicas {
 public:
-    replicas(Comm& comm, Net& net) : comm_(comm), net_(net) {}
+    replicas(Comm& comm, Net& net) : comm_(comm.split(0)), net_(net) {}
 
-    /// Copies the parameters of rank 0 to all ranks.
+    /// Copies the parameters of rank 0 to all ranks. The thread that steps makes later calls.
     void broadcast() {
         std::vector<hvd::tensor_view<float>> all;
         dlib::visit_layer_parameters(net_, [&](dlib::tensor& t) { add(all, t); });
         hvd::broadcast_parameters(comm_, all);
+        comm_.hand_over();
     }
 
     /// Averages the gradients of all layers over the ranks before the first layer of a step.
@@ -46,7 +48,7 @@ private:
         if (t.size() > 0) all.push_back(hvd::view(t.host(), t.size()));
     }
 
-    Comm& comm_;
+    Comm comm_;
     Net& net_;
     const dlib::tensor* first_ = nullptr;  // the gradient that dlib's steps begin with
 };
