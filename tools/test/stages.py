@@ -97,7 +97,7 @@ STAGES = [
      "tests": ["tcp.[fm]*", "elastic.[mr]*", "engine", "fault.threads", "collective.*.threads", "train.optimizer.threads", "train.fused_step.threads", "device"],
      "core_of": ["collective", "device"], "variables": FEW_RANKS,
      "cpu": [0, 700], "units": [0, 21]},
-    {"name": "device", "build": "clang", "tests": ["device"], "but": ["gpu"], "cpu": [300, 500], "units": [20, 28]},
+    {"name": "device", "build": "clang", "tests": ["device", "train.device*"], "but": ["gpu"], "cpu": [300, 500], "units": [20, 28]},
     {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer"], "packages": ["cmake"], "cpu": [0, 300], "units": [0, 4]},
     {"name": "docs", "build": "clang", "tests": ["docs", "examples"], "but": ["examples.torch*", "examples.dlib*"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [350, 500], "units": [16, 19]},
     {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [0, 400], "units": [0, 7]},
