@@ -1041,6 +1041,59 @@ TEST_CASE("a state that was planted, or a directory where all users may replace 
     }
 }
 
+TEST_CASE("a sealed state is that of a job with this secret, and of no other") {
+    const temporary_directory directory;
+    const auto job_with = [&](const std::string& secret) {
+        hvd::run_elastic_options o;
+        o.tcp = {};
+        o.tcp.secret = secret;
+        o.bounds.seal_states = !secret.empty();
+        return o;
+    };
+    // Why a job does not go on from the state, or "" if it has done so.
+    const auto refusal = [&](const std::string& secret) -> std::string {
+        try {
+            const report r = train(job_with(secret), 6, nothing, directory.path());
+            return r.began_at == 3 ? "" : "it began anew";
+        } catch (const hvd::error& e) {
+            return e.what();
+        }
+    };
+    const auto has = [](const std::string& text, const char* part) {
+        CAPTURE(text);
+        return text.find(part) != std::string::npos;
+    };
+    const std::string secret(64, '5'), another(64, '7');
+    train(job_with(secret), 3, nothing, directory.path());
+    const std::filesystem::path path = file_in(directory.path());
+    const std::string sealed = bytes_of(path);
+    CHECK(has(refusal(another), "is sealed with another secret"));
+    CHECK(has(refusal(""), "start it by hvdrun with the same --secret-file"));
+    CHECK(has(refusal("beef"), "HVD_SECRET has no secret"));
+
+    // Whoever changes a weight can mend the checksum, and not the seal.
+    const std::size_t seal = 32, sum = 8;
+    std::string forged = sealed.substr(0, sealed.size() - seal - sum);
+    forged.back() = char(forged.back() ^ 1);
+    hvd::detail::kept_checksum mended({});
+    mended.add(std::as_bytes(std::span(forged)));
+    const std::uint64_t value = mended.value();
+    forged.append(reinterpret_cast<const char*>(&value), sum);
+    forged += sealed.substr(sealed.size() - seal);
+    std::ofstream(path, std::ios::binary) << forged;
+    CHECK(has(refusal(secret), "is sealed with another secret"));
+    for (std::size_t n = 1; n <= seal; ++n) {
+        std::ofstream(path, std::ios::binary) << sealed.substr(0, sealed.size() - n);
+        CHECK(has(refusal(secret), path.c_str()));
+    }
+    std::filesystem::remove(path);
+    keep(directory.path(), 3);
+    CHECK(has(refusal(secret), "has no seal of this job's secret"));
+
+    std::ofstream(path, std::ios::binary) << sealed;
+    CHECK(refusal(secret) == "");
+}
+
 TEST_CASE("a file that is torn or damaged is refused by its name, and changes nothing") {
     const temporary_directory directory;
     keep(directory.path(), 3);

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <dirent.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <cstring>
 #include <random>
 #include <string>
 #include <thread>
@@ -10,6 +16,21 @@
 #include <hvd/engine.hpp>
 
 #include "hvd_test.hpp"
+
+namespace {
+
+// Calls of bind in this program, and those of them at another address than 127.0.0.1.
+std::atomic<int> binds = 0, binds_elsewhere = 0;
+
+}  // namespace
+
+extern "C" int bind(int socket, const sockaddr* at, socklen_t bytes) noexcept {
+    ++binds;
+    sockaddr_in v4{};
+    if (at->sa_family == AF_INET) std::memcpy(&v4, at, sizeof v4);
+    if (v4.sin_addr.s_addr != htonl(INADDR_LOOPBACK)) ++binds_elsewhere;
+    return int(syscall(SYS_bind, socket, at, bytes));
+}
 
 namespace connections_tests {
 
@@ -34,6 +55,8 @@ std::string hex(const digest256& d) {
     }
     return result;
 }
+
+bool nobody_is_gone() { return false; }
 
 int open_descriptors() {
     int n = 0;
@@ -84,12 +107,13 @@ void meet_beside(F strangers) {
     std::vector<meeting::connection> at_root;
     std::thread root([&] {
         meeting talks(0, secret, socket);
-        at_root = talks.run(-1, {}, true, {1}, now() + 20 * tuning::second);
+        at_root = talks.run(-1, {}, true, {1}, now() + 20 * tuning::second, nobody_is_gone);
     });
     strangers(socket, secret);
     const listening_socket unused(1);
     meeting talks(1, secret, unused);
-    const auto at_child = talks.run(0, place_of(socket), true, {}, now() + 20 * tuning::second);
+    const auto at_child =
+        talks.run(0, place_of(socket), true, {}, now() + 20 * tuning::second, nobody_is_gone);
     root.join();
     REQUIRE(at_root.size() == 1);
     CHECK(at_root[0].peer == 1);
@@ -198,7 +222,7 @@ TEST_CASE("ranks that do not come are named") {
     const listening_socket socket(0);
     meeting talks(0, secret, socket);
     try {
-        (void)talks.run(-1, {}, true, {1, 2}, now() + 100 * tuning::millisecond);
+        (void)talks.run(-1, {}, true, {1, 2}, now() + 100 * tuning::millisecond, nobody_is_gone);
         FAIL("no error");
     } catch (const hvd::peer_error& e) {
         CHECK(e.peers() == std::vector<int>{1, 2});
@@ -301,6 +325,31 @@ TEST_CASE("any number of wake-ups from any thread wake the sleeper") {
         }
         for (std::thread& t : wakers) t.join();
     });
+}
+
+TEST_CASE("an engine of one host listens at the loopback address alone") {
+    binds_elsewhere = 0;
+    binds = 0;
+    hvd::run_threads(3, [](hvd::communicator<hvd::threads>& comm) {
+        hvd::engine e{comm};
+        e.barrier().wait();
+    });
+    CHECK(binds == 3);
+    CHECK(binds_elsewhere == 0);
+}
+
+TEST_CASE("an interface that is missing is told on all ranks of an engine") {
+    setenv("HVD_INTERFACE", "no-such-0", 1);
+    std::atomic<int> named = 0;
+    hvd::run_threads(3, [&](hvd::communicator<hvd::threads>& comm) {
+        try {
+            hvd::engine e{comm};
+        } catch (const hvd::error& e) {
+            if (std::string(e.what()).find("no-such-0") != std::string::npos) ++named;
+        }
+    });
+    unsetenv("HVD_INTERFACE");
+    CHECK(named == 3);
 }
 
 TEST_CASE("engines leave no descriptors behind") {

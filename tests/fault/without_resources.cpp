@@ -22,8 +22,11 @@
 #include <vector>
 
 #include <hvd/comm/arena.hpp>
+#include <hvd/elastic.hpp>
+#include <hvd/engine.hpp>
 #include <hvd/tcp.hpp>
 
+#include "elastic/elastic_test.hpp"
 #include "hvd_test.hpp"
 #include "tcp_ranks.hpp"
 
@@ -219,6 +222,10 @@ bool names(const std::string& text, resource what) {
     return false;
 }
 
+constexpr resource resources[] = {resource::descriptors, resource::memory, resource::threads,
+                                  resource::file_size};
+const char* const names_of_resources[] = {"descriptors", "memory", "threads", "file size"};
+
 // Makes something of `parent` for every n.
 using make = std::function<std::function<void()>(communicator& parent)>;
 
@@ -258,13 +265,32 @@ struct layout {
     int ranks, host_size;
 };
 
+constexpr layout layouts[] = {{2, 0}, {3, 0}, {3, 1}, {4, 2}};
+
+// One for each rank, in memory that its process shares with this one.
+template <class T>
+class of_ranks {
+public:
+    explicit of_ranks(int ranks)
+        : bytes_(sizeof(T) * std::size_t(ranks)),
+          all_(static_cast<T*>(
+              mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+    of_ranks(const of_ranks&) = delete;
+    ~of_ranks() { munmap(all_, bytes_); }
+    T& operator[](int rank) const { return all_[rank]; }
+
+private:
+    std::size_t bytes_;
+    T* all_;
+};
+
+void store(complaint& to, const char* text) { std::strncpy(to.text, text, sizeof to.text - 1); }
+
 // Runs f(rank) on the ranks of new jobs, and expects no complaint.
 void on_jobs(const std::function<void(int)>& f) {
-    for (const layout& l : {layout{2, 0}, {3, 0}, {3, 1}, {4, 2}}) {
+    for (const layout& l : layouts) {
         INFO(l.ranks, " ranks, ", l.host_size, " on each host (0: all)");
-        const std::size_t bytes = sizeof(complaint) * std::size_t(l.ranks);
-        auto* const complaints = static_cast<complaint*>(
-            mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+        const of_ranks<complaint> complaints(l.ranks);
         {
             hvd_test::tcp_ranks job(l.ranks, l.host_size);
             job.start([&](int rank) {
@@ -272,7 +298,7 @@ void on_jobs(const std::function<void(int)>& f) {
                 try {
                     f(rank);
                 } catch (const std::exception& e) {
-                    std::strncpy(complaints[rank].text, e.what(), sizeof(complaint) - 1);
+                    store(complaints[rank], e.what());
                 }
                 return 0;
             });
@@ -281,8 +307,119 @@ void on_jobs(const std::function<void(int)>& f) {
                 CHECK(std::string(complaints[r].text) == "");
             }
         }
-        munmap(complaints, bytes);
     }
+}
+
+// What came of the first world of a rank.
+struct beginning {
+    bool is_made, was_refused;
+    complaint why;
+};
+
+// The n-th descriptor, thread and so on is refused to the victim while a job begins. As hvdrun
+// does, this ends the wait for a rank that has failed. Returns false if the victim needed none.
+bool check_beginning(const layout& l, resource what, int victim, long n) {
+    const of_ranks<beginning> all(l.ranks);
+    hvd_test::tcp_ranks job(l.ranks, l.host_size);
+    job.start([&](int rank) {
+        alarm(100);  // a rank that hangs ends
+        setenv("HVD_RENDEZVOUS_DEADLINE", "5s", 1);
+        beginning& mine = all[rank];
+        // The others have come when the rendezvous is stopped, or wait for that time.
+        if (rank == victim) std::this_thread::sleep_for(50ms);
+        std::optional<communicator> world;
+        {
+            const shortage_here here(rank == victim, what, shortage::from_then_on, n);
+            try {
+                world = communicator::world();
+            } catch (const std::exception& e) {
+                store(mine.why, e.what());
+            }
+            mine.was_refused = rank == victim && refused;
+        }
+        mine.is_made = world.has_value();
+        if (world) try {
+                check_sum(*world, "of the first world");
+            } catch (const std::exception& e) {
+                store(mine.why, e.what());
+            }
+        return mine.is_made ? 0 : 1;
+    });
+    INFO("short of ", std::string(names_of_resources[int(what)]), " at acquisition ", n,
+         " of rank ", victim);
+    if (job.wait_for(victim) != 0) job.stop_rendezvous();
+    for (int r = 0; r < l.ranks; ++r) {
+        if (r != victim) job.wait_for(r);
+        INFO("rank ", r, ": ", std::string(all[r].why.text));
+        CHECK(all[r].is_made == all[victim].is_made);
+        CHECK(all[r].is_made == (all[r].why.text[0] == 0));
+    }
+    const std::string why = all[victim].why.text;
+    if (!all[victim].is_made) CHECK(names(why, what));
+    return all[victim].was_refused;
+}
+
+// What came of the part of a process in an elastic job.
+struct part {
+    bool was_refused;
+    double weight;
+    complaint why;
+};
+
+constexpr int elastic_steps = 5;
+
+void train(part& mine, bool is_victim, resource what, long n, hvd::run_elastic_options o) {
+    alarm(100);  // a process that hangs ends
+    o.tcp.start_deadline = 500ms;
+    double weight = 0;
+    hvd::elastic::state state(weight);
+    const shortage_here here(is_victim, what, shortage::from_then_on, n);
+    try {
+        hvd::run_elastic(
+            state,
+            [&](auto& comm) {
+                while (state.step() < elastic_steps) {
+                    double one = 1;
+                    comm.allreduce(one, hvd::average);
+                    weight += one;
+                    state.commit();
+                }
+            },
+            o);
+    } catch (const std::exception& e) {
+        store(mine.why, e.what());
+    }
+    mine.weight = weight;
+    mine.was_refused = is_victim && refused;
+}
+
+// The n-th descriptor, thread and so on is refused to one process of an elastic job, and all after
+// it. Returns false if it needed none.
+bool check_elastic_job(resource what, long n) {
+    constexpr int ranks = 3, victim = 2;  // the first one coordinates
+    const of_ranks<part> all(ranks);
+    const hvd_test::elastic_job job(ranks);
+    pid_t processes[ranks];
+    std::fflush(stdout);
+    for (int r = 0; r < ranks; ++r)
+        if (processes[r] = fork(); processes[r] == 0) {
+            train(all[r], r == victim, what, n, job.options(r));
+            _exit(0);
+        }
+    for (const pid_t process : processes) {
+        int status = 0;
+        waitpid(process, &status, 0);
+        CHECK(status == 0);
+    }
+    INFO("short of ", std::string(names_of_resources[int(what)]), " at acquisition ", n);
+    const std::string why = all[victim].why.text;
+    if (!why.empty()) CHECK(names(why, what));
+    for (int r = 0; r < ranks; ++r) {
+        if (r == victim && !why.empty()) continue;
+        CHECK(std::string(all[r].why.text) == "");
+        CHECK(all[r].weight == elastic_steps);
+    }
+    return all[victim].was_refused;
 }
 
 // Connections of a communicator that has ended go when the next one is made.
@@ -310,10 +447,6 @@ void check_all(resource what, const make& makes) {
     });
 }
 
-constexpr resource resources[] = {resource::descriptors, resource::memory, resource::threads,
-                                  resource::file_size};
-const char* const names_of_resources[] = {"descriptors", "memory", "threads", "file size"};
-
 void check_all_resources(const make& makes) {
     for (const resource what : resources) {
         INFO("short of ", std::string(names_of_resources[int(what)]));
@@ -325,6 +458,18 @@ void check_all_resources(const make& makes) {
 
 TEST_CASE("a split is made on all ranks or on none, whatever the system refuses") {
     check_all_resources([](communicator& c) { return uses(c.split(0, c.rank())); });
+}
+
+TEST_CASE("the first world is made on all ranks or on none, whatever the system refuses") {
+    for (const layout& l : layouts)
+        for (const resource what : resources)
+            for (const int victim : {0, l.ranks - 1})
+                for (long n = 0; check_beginning(l, what, victim, n); ++n) REQUIRE(n < 300);
+}
+
+TEST_CASE("a process that lacks something leaves an elastic job, and the others end it") {
+    for (const resource what : resources)
+        for (long n = 0; check_elastic_job(what, n); ++n) REQUIRE(n < 300);
 }
 
 TEST_CASE("a further world is made on all ranks or on none, whatever the system refuses") {
@@ -339,6 +484,17 @@ TEST_CASE("a plan is made on all ranks or on none, whatever the system refuses")
         return [plan, x, ranks = c.size()] {
             plan->run();
             if (x->back() != float(ranks)) complain("a wrong sum of a plan");
+        };
+    });
+}
+
+TEST_CASE("an engine is made on all ranks or on none, whatever the system refuses") {
+    check_all_resources([](communicator& c) {
+        auto engine = std::make_shared<hvd::engine<hvd::tcp>>(c);
+        return [=] {
+            std::vector<int> x(1000, 1);
+            engine->allreduce("x", x, hvd::sum).wait();
+            if (x.back() != engine->size()) complain("a wrong sum of an engine");
         };
     });
 }

@@ -277,6 +277,23 @@ class Elastic(LauncherTest):
                 for file in [*self.folder.glob("go*"), *self.folder.glob("kept/*")]:
                     file.unlink()
 
+    def test_a_state_is_sealed_with_the_users_secret(self):
+        secrets = []
+        for name in ("one", "another"):
+            secrets.append(self.folder / name)
+            secrets[-1].write_text(name[0].encode().hex() * 32)
+            secrets[-1].chmod(0o600)
+        (self.folder / "go").touch()
+        keep = ("env", "HVD_TEST_KEEP=kept", WORKER, "go")
+        for secret, why in ((secrets[0], None), (secrets[0], None), (secrets[1], "sealed with another secret"), (None, "start it by hvdrun with the same --secret-file")):
+            words = ["--secret-file", secret] if secret else []
+            ended = self.run_it("-np", 1, "--min-np", 1, "--reset-limit", 0, *words, *keep)
+            if why is None:
+                self.assertEqual(ended.returncode, 0, ended.stderr)
+            else:
+                self.assertNotEqual(ended.returncode, 0)
+                self.assertIn(why, ended.stderr + ended.stdout)
+
     def test_when_all_fail_the_job_does(self):
         ended = self.run_elastic("-np", 3, "--min-np", 1, "--blacklist-cooldown-range", 1000, 2000, "sh", "-c", "exit 6")
         self.assertEqual(ended.returncode, 6)

@@ -59,6 +59,9 @@ public:
         });
     }
 
+    // Ranks that have not met yet are told that they will not.
+    void stop_rendezvous() { reserved_->stop(); }
+
     pid_t process(int rank) const { return processes_[std::size_t(rank)]; }
 
     // Waits for one rank, and returns its status.

@@ -12,18 +12,12 @@ namespace hvdrun {
 namespace {
 
 // Those of a job in which this hvdrun itself may run.
-constexpr std::array set_by_hvdrun = {"HVD_RANK",
-                                      "HVD_SIZE",
-                                      "HVD_LOCAL_RANK",
-                                      "HVD_LOCAL_SIZE",
-                                      "HVD_RENDEZVOUS",
-                                      "HVD_RENDEZVOUS_SERVED",
-                                      "HVD_SECRET",
-                                      "HVD_SECRET_FILE",
-                                      "HVD_MIN_SIZE",
-                                      "HVD_MAX_SIZE",
-                                      "HVD_ELASTIC_DEADLINE",
-                                      "HVD_ELASTIC_CUT_OFF"};
+constexpr std::array set_by_hvdrun = {
+    "HVD_RANK",           "HVD_SIZE",        "HVD_LOCAL_RANK",
+    "HVD_LOCAL_SIZE",     "HVD_RENDEZVOUS",  "HVD_RENDEZVOUS_SERVED",
+    "HVD_SECRET",         "HVD_SECRET_FILE", "HVD_SEAL_STATES",
+    "HVD_MIN_SIZE",       "HVD_MAX_SIZE",    "HVD_ELASTIC_DEADLINE",
+    "HVD_ELASTIC_CUT_OFF"};
 
 std::string in_milliseconds(double s) { return std::to_string(std::llround(s * 1000)) + "ms"; }
 
@@ -57,6 +51,8 @@ environment contract(const options& o, const placement& place, int ranks,
                           {"HVD_RENDEZVOUS", rendezvous},
                           {"HVD_RENDEZVOUS_SERVED", "1"}};
     if (!o.interface.empty()) result["HVD_INTERFACE"] = o.interface;
+    // The next job has the user's secret, too, and no other one.
+    if (!o.secret_file.empty()) result["HVD_SEAL_STATES"] = "1";
     if (!o.is_elastic()) return result;
     result["HVD_MIN_SIZE"] = std::to_string(o.min_np);
     result["HVD_MAX_SIZE"] = std::to_string(o.max_np);

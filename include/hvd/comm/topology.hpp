@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "../collective/call/calls_base.hpp"
-#include "../protocol/agreement.hpp"
+#include "../execution/meet_on_all.hpp"
 #include "../transport/node_map.hpp"
 
 namespace hvd {
@@ -165,26 +165,11 @@ Comm make_subset(Comm& comm, const char* name, int context, Members members) {
                     prepared =
                         endpoint.prepare_subset(ranks, context, limit_of(own.options().deadline));
             });
-            // A rank that another one stopped says so in a second round, after the one that failed.
-            // Ranks would wait for ever for one that is gone, or that has failed and waits for them
-            // in this round. So it tells them, and the round ends without it.
-            std::exception_ptr stopped;
-            const auto gone = [&] { return own.abandoned() || own.is_unmade(context); };
-            run_on_all(own, name, never, [&] {
-                if (is_member && !gone()) try {
-                        prepared->give_up_when(gone);
-                        prepared->join();
-                        part = Comm(std::move(prepared), own.options());
-                    } catch (const peer_error&) {
-                        stopped = std::current_exception();
-                        own.tell_unmade(context);
-                    } catch (...) {
-                        own.tell_unmade(context);
-                        throw;
-                    }
-            });
-            run_on_all(own, name, never, [&] {
-                if (stopped) std::rethrow_exception(stopped);
+            meet_on_all(own, name, never, context, [&](const auto& gone) {
+                if (!is_member) return;
+                prepared->give_up_when(gone);
+                prepared->join();
+                part = Comm(std::move(prepared), own.options());
             });
         } else {
             run_on_all(own, name, never, [&] {

@@ -19,6 +19,12 @@ public:
     static void read_kept(State& s) {
         if (s.read_kept_) s.read_kept_();
     }
+    // The files of a state are sealed, if the job wishes it.
+    template <class State>
+    static void seal(State& s, const tcp_options& own, const elastic_options& bounds) {
+        if (s.keeper_ && bounds.seal_states)
+            s.keeper_->set_key(derived_secret(secret_of(own), 0x73746174657300));
+    }
     // Takes the objects as the program has made them meanwhile.
     template <class State>
     static void begin(State& s) {
@@ -294,6 +300,7 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
                   "docs/elastic.md");
     using access = detail::elastic_access;
     constexpr int most_vain_epochs = 10;
+    access::seal(state, options.tcp, options.bounds);
     access::begin(state);
     auto part = detail::part_of<Backend>(options.tcp, options.bounds, own_options);
     detail::membership& own = part.own();

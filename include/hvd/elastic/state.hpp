@@ -89,8 +89,9 @@ public:
     ///
     /// A thread of the first process on each host writes the newest commit to `HOST.hvd_state`,
     /// which is whole at any time. No step waits for it: if it is slower than the steps, it leaves
-    /// some out. A full disk is told in `kept()` and by a line of hvd, and does not end the job.
-    /// The destructor waits until the last commit is written.
+    /// some out. With `elastic_options::seal_states` it is sealed. A full disk is told in `kept()`
+    /// and by a line of hvd, and does not end the job. The destructor waits until the last commit
+    /// is written.
     ///
     /// When the job begins, all ranks go on from the most steps that one of them finds in its
     /// directory, if they are more than its `step()`. Newcomers take the state of the others. All
@@ -160,7 +161,8 @@ private:
     }
 
     void read_newest_kept() {
-        const auto file = hvd::detail::newest_kept_file(keeper_->directory(), step_);
+        const auto file =
+            hvd::detail::newest_kept_file(keeper_->directory(), step_, keeper_->key());
         if (!file) return;
         copies before, kept;
         take(before);

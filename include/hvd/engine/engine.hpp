@@ -248,8 +248,7 @@ private:
               core(detail::shared<detail::engine_core>::make(
                   detail::shared<detail::session>(&detail::access::session_of(data)),
                   data.local_size() == data.size(), options, [this] { links.wake(); })),
-              thread(std::make_unique<detail::engine_thread>(with(core, std::move(devices)), links,
-                                                             cpu_of_thread(options.cpus))) {}
+              thread(thread_with(std::move(devices), options.cpus)) {}
 
         static const detail::shared<detail::engine_core>& with(
             const detail::shared<detail::engine_core>& core, detail::device_units devices) {
@@ -278,12 +277,18 @@ private:
                               in_flight.empty() ? "" : " with tensors in flight: ", in_flight));
         }
 
-        // A list that is wrong on one rank is an error of all.
-        int cpu_of_thread(const std::vector<int>& cpus) {
-            return detail::run_on_all(
+        // A list that is wrong on one rank, or a thread that it is refused, is an error of all.
+        std::unique_ptr<detail::engine_thread> thread_with(detail::device_units devices,
+                                                           const std::vector<int>& cpus) {
+            auto made = detail::run_on_all(
                 detail::access::session_of(data), "an engine", detail::never, [&] {
-                    return detail::cpu_of(cpus, data.local_rank(), data.local_size(), data.rank());
+                    const int cpu =
+                        detail::cpu_of(cpus, data.local_rank(), data.local_size(), data.rank());
+                    return std::make_unique<detail::engine_thread>(with(core, std::move(devices)),
+                                                                   links, cpu);
                 });
+            made->start();
+            return made;
         }
 
         // Tells the others, unless the engine has ended.

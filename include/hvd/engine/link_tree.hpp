@@ -6,13 +6,16 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "../comm/communicator.hpp"
-#include "../platform/host_identity.hpp"
+#include "../execution/meet_on_all.hpp"
 #include "../platform/network/wake_up.hpp"
 #include "../transport/tcp/framed_socket.hpp"
+#include "../transport/tcp/launcher_variables.hpp"
 #include "../transport/tcp/meeting.hpp"
+#include "../transport/tcp/own_place.hpp"
 #include "negotiation/negotiator.hpp"
 
 namespace hvd {
@@ -40,30 +43,39 @@ public:
 
     // **Collective**. All ranks get their connections, or all throw.
     template <class Comm>
-    link_tree(Comm& comm, const link_options& options) : wake_(comm.rank()) {
+    link_tree(Comm& comm, const link_options& options) {
         const int me = comm.rank(), size = comm.size();
-        if (size == 1) return;
+        if (size == 1) {
+            wake_.emplace(me);
+            return;
+        }
         shared_secret secret{};
         if (me == 0) fill_random(me, secret.data(), secret.size());
         comm.broadcast(secret, hvd::root{0}, {.name = "secret of an engine"});
-        auto& session = access::session_of(comm);
+        session& own = access::session_of(comm);
         const time_point limit = limit_of(options.deadline);
+        const bool is_one = see_one_network(own, limit);
         std::unique_ptr<listening_socket> listener;
-        run_on_all(session, "the sockets of an engine", limit,
-                   [&] { listener = std::make_unique<listening_socket>(me); });
-        const std::vector<listening_place> places = gather_places(comm, listener->port());
+        listening_place mine;
+        run_on_all(own, "the sockets of an engine", limit, [&] {
+            wake_.emplace(me);
+            const auto o = options_from_environment<tcp_options>();
+            listener = std::make_unique<listening_socket>(me, 0, addresses_for_ranks(o, is_one));
+            mine = known_place_of(o, listener->port(), is_one);
+        });
+        const std::vector<listening_place> places = gather_places(comm, mine);
         // A rank that gives up at the limit still tells the others why.
         const time_point told = limit == never ? never : limit + tuning::second;
-        run_on_all(session, "the connections of an engine", told, [&] {
+        const char* const name = "the connections of an engine";
+        meet_on_all(own, name, told, own.next_context(), [&](const auto& gone) {
             const int parent = parent_of(me, options.fanout);
             std::vector<int> children;
             for (int c = me * options.fanout + 1;
                  c <= me * options.fanout + options.fanout && c < size; ++c)
                 children.push_back(c);
-            const listening_place& mine = places[std::size_t(me)];
             const listening_place& to = places[std::size_t(parent < 0 ? 0 : parent)];
             meeting talks(me, secret, *listener);
-            for (auto& c : talks.run(parent, to, to.host == mine.host, children, limit))
+            for (auto& c : talks.run(parent, to, to.host == mine.host, children, limit, gone))
                 links_.emplace(c.peer, framed_socket(c.peer, std::move(c.socket)));
         });
     }
@@ -86,14 +98,14 @@ public:
     void wait(std::int64_t nanoseconds) {
         flush();
         fds_.clear();
-        fds_.push_back({wake_.number(), POLLIN, 0});
+        fds_.push_back({wake_->number(), POLLIN, 0});
         for (const auto& [peer, link] : links_)
             if (link.is_open())
                 fds_.push_back(
                     {link.number(), short(link.wants_to_write() ? POLLIN | POLLOUT : POLLIN), 0});
         const bool lost_one = fds_.size() <= links_.size();  // `next_lost` has not told it yet
         poll_sockets(fds_.data(), fds_.size(), lost_one ? 0 : nanoseconds);
-        if (fds_[0].revents != 0) wake_.take();
+        if (fds_[0].revents != 0) wake_->take();
         std::size_t i = 1;
         for (auto& [peer, link] : links_) {
             if (!link.is_open()) continue;
@@ -125,7 +137,7 @@ public:
         return false;
     }
 
-    void wake() noexcept { wake_.wake(); }
+    void wake() noexcept { wake_->wake(); }
 
     // Closes the connections, after what was sent has gone as far as the system takes it at once.
     void close() noexcept {
@@ -135,14 +147,15 @@ public:
     }
 
 private:
+    // They reach each other by the loopback address.
+    static bool see_one_network(session& ranks, time_point limit) {
+        const auto mine = std::int64_t(network_identity());
+        const auto all = numbers_of_all(ranks, "the networks of an engine", {&mine, 1}, limit);
+        return mine != 0 &&
+               std::ranges::all_of(all, [&](std::int64_t other) { return other == mine; });
+    }
     template <class Comm>
-    static std::vector<listening_place> gather_places(Comm& comm, std::uint16_t port) {
-        listening_place mine;
-        mine.host = host_identity();
-        mine.port = port;
-        for (const host_address& a : own_addresses())
-            if (mine.addresses < listening_place::most_addresses)
-                mine.address[mine.addresses++] = a;
+    static std::vector<listening_place> gather_places(Comm& comm, const listening_place& mine) {
         std::vector<std::uint8_t> bytes(sizeof mine);
         std::memcpy(bytes.data(), &mine, sizeof mine);
         const auto all = comm.allgather(bytes, {.name = "addresses of an engine"});
@@ -151,7 +164,7 @@ private:
         return places;
     }
 
-    wake_up wake_;
+    std::optional<wake_up> wake_;
     std::map<int, framed_socket> links_;
     std::map<int, framed_socket>::iterator next_ = links_.end();
     std::vector<pollfd> fds_;

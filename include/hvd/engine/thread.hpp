@@ -13,7 +13,7 @@ inline namespace v0 {
 namespace detail {
 
 // The thread of an engine. It negotiates with other ranks, and runs what they have agreed on. It
-// sleeps while nothing happens.
+// sleeps while nothing happens. It begins when all ranks have theirs.
 class engine_thread {
 public:
     // `cpu` is the processor of the thread; -1 leaves the choice to the system.
@@ -24,15 +24,32 @@ public:
           negotiator_(core_->rank(), core_->size(), settings(core_->options())),
           stalls_(core_->options().stall_warn.nanoseconds,
                   core_->options().stall_abort.nanoseconds),
-          thread_([this] { serve(); }) {
+          thread_([this] {
+              if (may_begin()) serve();
+          }) {
         if (!thread_)
             throw usage_error(core_->rank(), text("hvd: rank ", core_->rank(),
                                                   ": the system gives no thread to an engine"));
     }
     engine_thread(const engine_thread&) = delete;
     engine_thread& operator=(const engine_thread&) = delete;
+    ~engine_thread() { let(begin::never); }
+
+    void start() { let(begin::now); }
 
 private:
+    enum class begin { unknown, now, never };
+    void let(begin when) {
+        const lock_guard lock(mutex_);
+        if (begin_ == begin::unknown) begin_ = when;
+        changed_.notify_all();
+    }
+    bool may_begin() {
+        const lock_guard lock(mutex_);
+        while (begin_ == begin::unknown) changed_.wait(mutex_);
+        return begin_ == begin::now;
+    }
+
     // While this thread runs a unit, another one of this rank computes.
     static constexpr int threads = 2;
     // The time in which ranks answer who has not submitted a tensor.
@@ -307,6 +324,9 @@ private:
     negotiating_rank::work told_;  // the counts that the core has
     time_point cycle_ends_ = 0;
     std::int64_t next_decision_ = engine_core::never_again;
+    mutex mutex_;
+    condition changed_;
+    begin begin_ = begin::unknown;
     thread thread_;  // last: it uses all of the above, and its destructor joins it
 };
 

@@ -21,6 +21,9 @@ struct elastic_options {
     /// a process gives up when its launcher has not answered for this time, while too few others go
     /// on with it; 0 waits for `join_deadline`
     time_span cut_off = {};
+    /// files of `state::keep_in` are sealed with the job's secret, which stays from job to job:
+    /// files without the seal are refused. `hvdrun --secret-file` sets it
+    bool seal_states = false;
 };
 
 }  // namespace v0

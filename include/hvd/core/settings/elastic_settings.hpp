@@ -26,6 +26,8 @@ struct settings_of<elastic_options> {
         in_seconds(entry<&o::cut_off>("elastic.cut_off", "HVD_ELASTIC_CUT_OFF", "",
                                       "who is without its launcher for longer gives up; 0: "
                                       "`elastic.join_deadline`")),
+        entry<&o::seal_states>("elastic.seal_states", "HVD_SEAL_STATES", "",
+                               "files of `keep_in` are sealed with the job's secret"),
     };
 };
 

@@ -77,6 +77,13 @@ public:
 
     const std::string& directory() const { return directory_; }
 
+    // The files are sealed with this key: before the first one is read or written.
+    void set_key(const kept_key& key) {
+        const lock_guard lock(mutex_);
+        key_ = key;
+    }
+    const kept_key& key() const { return key_; }
+
     // One process of a host writes for all of them. @throws checkpoint_error if that of another job
     // does so in the same directory
     void set_writes(bool writes, std::uint64_t job) {
@@ -136,7 +143,7 @@ private:
     // Returns why it failed. The line is written once, and not again for each step.
     std::string write() {
         try {
-            kept_writer file(path_, written_step_);
+            kept_writer file(path_, written_step_, key_);
             write_(file, written_);
             file.commit();
             has_told_ = false;
@@ -153,6 +160,7 @@ private:
     const std::int64_t every_;
     const write_copy write_;
     std::string path_;
+    kept_key key_;
     std::unique_ptr<job_lock> lock_;
     std::int64_t written_step_ = 0;  // this and the next one: of the thread alone
     bool has_told_ = false;

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "../../comm/serializer.hpp"
 #include "../../train/checkpoint/atomic_file.hpp"
 #include "../../train/optimizer/compare.hpp"
+#include "../../transport/tcp/job_secret.hpp"
 #include "job_lock.hpp"
 
 namespace hvd {
@@ -14,17 +16,29 @@ inline namespace v0 {
 namespace detail {
 
 // The state of an elastic job in a file: a head, the objects, and a checksum of all bytes before
-// it. A name in its place is complete, since the file was renamed to it.
+// it. A name in its place is complete, since the file was renamed to it. A job whose secret stays
+// seals its files: the HMAC of all bytes follows. Nobody else can make such a file.
+using kept_key = std::optional<shared_secret>;
+
 struct kept_head {
     static constexpr std::uint64_t current = 0x3176'7473'6c65'6468;  // "hdelstv1"
+    static constexpr std::uint64_t sealed = 0x3173'7473'6c65'6468;   // "hdelsts1"
     static constexpr std::string_view suffix = ".hvd_state";
 
-    explicit kept_head(std::int64_t s = 0) : step(s), check(check_of(s)) {}
+    explicit kept_head(std::int64_t s = 0, bool is_sealed = false)
+        : mark(is_sealed ? sealed : current), step(s), check(check_of(s)) {}
     static std::uint64_t check_of(std::int64_t step) {
         return hash().add(std::uint64_t(step)).value();
     }
 
-    std::uint64_t mark = current;
+    bool is_sealed() const { return mark == sealed; }
+    bool is_valid() const { return (mark == current || mark == sealed) && check == check_of(step); }
+    // Of what follows the objects.
+    std::size_t end_bytes() const {
+        return sizeof(std::uint64_t) + (is_sealed() ? sizeof(digest256) : 0);
+    }
+
+    std::uint64_t mark;
     std::int64_t step;
     std::uint64_t check;  // of the step
 };
@@ -33,17 +47,30 @@ struct kept_head {
 class kept_checksum {
 public:
     static constexpr std::size_t chunk_bytes = 256 * 1024;
-    void add(std::span<const std::byte> chunk) { all_.add(checksum(chunk.data(), chunk.size())); }
+    explicit kept_checksum(const kept_key& key) {
+        if (key) seal_.emplace(*key);
+    }
+    void add(std::span<const std::byte> chunk) {
+        all_.add(checksum(chunk.data(), chunk.size()));
+        if (seal_) seal_->add(chunk);
+    }
     std::uint64_t value() const { return all_.value(); }
+    // Of the bytes and their checksum. Nothing is added after it.
+    digest256 seal() {
+        const std::uint64_t sum = value();
+        return seal_->add(std::as_bytes(std::span(&sum, 1))).finish();
+    }
 
 private:
     hash all_;
+    std::optional<keyed_sha256> seal_;
 };
 
 class kept_writer {
 public:
-    kept_writer(const std::string& path, std::int64_t step) : file_(path) {
-        put_number(kept_head(step));
+    kept_writer(const std::string& path, std::int64_t step, const kept_key& key = {})
+        : file_(path), is_sealed_(key.has_value()), sum_(key) {
+        put_number(kept_head(step, is_sealed_));
     }
     void put(const void* data, std::size_t n) {
         for (const auto* from = static_cast<const std::byte*>(data); n > 0;) {
@@ -62,6 +89,7 @@ public:
         write_chunk();
         const std::uint64_t sum = sum_.value();
         file_.write(std::as_bytes(std::span(&sum, 1)));
+        if (is_sealed_) file_.write(sum_.seal());
         file_.commit();
     }
 
@@ -74,6 +102,7 @@ private:
     }
 
     atomic_file file_;
+    const bool is_sealed_;
     kept_checksum sum_;
     std::vector<std::byte> chunk_;
 };
@@ -90,20 +119,30 @@ public:
         end_ = std::size_t(status.st_size);
         if (!S_ISREG(status.st_mode)) refuse("is no regular file");
         if (end_ < least) refuse("is no state of an elastic job, or torn: it has ", end_, " bytes");
-        end_ -= sizeof(std::uint64_t);
         read_bytes(0, static_cast<void*>(&head_), sizeof head_);
-        if (head_.mark != kept_head::current || head_.check != kept_head::check_of(head_.step))
+        if (!head_.is_valid())
             refuse("is no state of an elastic job, damaged, or of another version of hvd");
         at_ = sizeof head_;
+        if (end_ < at_ + head_.end_bytes()) refuse("is torn: it has ", end_, " bytes");
+        end_ -= head_.end_bytes();
     }
 
     const std::string& path() const { return path_; }
     std::int64_t step() const { return head_.step; }
     std::size_t left() const { return end_ - at_; }
 
-    void require_checksum() const {
+    // The file is whole, and of a job with this key, or of one without.
+    void require_checksum(const kept_key& key) const {
+        if (head_.is_sealed() && !key)
+            refuse(
+                "is sealed with a secret, and this job has none that stays: start it by hvdrun "
+                "with the same --secret-file, or remove the file to go on without it");
+        if (!head_.is_sealed() && key)
+            refuse(
+                "has no seal of this job's secret: it is of a job without --secret-file, or "
+                "somebody else's. Remove it to go on without it");
         std::vector<std::byte> chunk(kept_checksum::chunk_bytes);
-        kept_checksum sum;
+        kept_checksum sum(key);
         for (std::size_t at = 0; at < end_; at += chunk.size()) {
             const std::size_t n = std::min(chunk.size(), end_ - at);
             read_bytes(at, chunk.data(), n);
@@ -113,6 +152,7 @@ public:
         read_bytes(end_, &written, sizeof written);
         if (sum.value() != written)
             refuse("is torn or damaged: its checksum is wrong. Remove it to go on without it");
+        if (key) require_seal(sum.seal());
     }
 
     void take(void* to, std::size_t n) {
@@ -153,6 +193,12 @@ public:
     }
 
 private:
+    void require_seal(const digest256& expected) const {
+        digest256 seal;
+        read_bytes(end_ + sizeof(std::uint64_t), seal.data(), seal.size());
+        if (!equal_digests(seal, expected))
+            refuse("is sealed with another secret than this job's. Remove it to go on without it");
+    }
     void read_bytes(std::size_t first, void* to, std::size_t n) const {
         for (auto* at = static_cast<std::byte*>(to); n > 0;) {
             const ssize_t got = ::pread(file_.get(), at, n, off_t(first));
@@ -186,13 +232,13 @@ inline std::vector<std::string> kept_files_in(const std::string& directory) {
 
 // Opens the file of the most steps, if one has more than `step`.
 inline std::unique_ptr<kept_reader> newest_kept_file(const std::string& directory,
-                                                     std::int64_t step) {
+                                                     std::int64_t step, const kept_key& key) {
     std::unique_ptr<kept_reader> newest;
     for (const std::string& path : kept_files_in(directory)) {
         auto file = std::make_unique<kept_reader>(path);
         if (file->step() > (newest ? newest->step() : step)) newest = std::move(file);
     }
-    if (newest) newest->require_checksum();
+    if (newest) newest->require_checksum(key);
     return newest;
 }
 

@@ -37,10 +37,7 @@ public:
 
     // Where the coordinator of this process listens.
     listening_place coordinator_place() const {
-        listening_place place = place_of(own_, server_.port(), is_of_one_host_);
-        if (place.addresses == 0)
-            for (const host_address& a : own_addresses()) place.add(a);
-        return place;
+        return known_place_of(own_, server_.port(), is_of_one_host_);
     }
 
     // Comes to the coordinator, and waits for the next epoch.

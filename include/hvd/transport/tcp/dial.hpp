@@ -39,10 +39,12 @@ public:
 
     // Returns no connection if that fails: `why` says the reason. The peer's host answers before
     // `until`, and the peer before `limit`.
+    // @throws usage_error if this process or this host has no descriptor left
     descriptor to(const host_address& address, std::uint16_t port, time_point until,
                   time_point limit) {
         is_foreign_ = false;
         descriptor socket = begin_connect(address, port);
+        if (!socket && is_out_of_descriptors(errno)) throw_system(me_, "socket", errno);
         if (!socket) why_ = strerror(errno);
         else if (!await_socket(socket, POLLOUT, until)) why_ = "it does not answer";
         else if (const int code = error_of(socket); code != 0) why_ = strerror(code);

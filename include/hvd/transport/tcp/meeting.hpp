@@ -23,15 +23,16 @@ public:
         descriptor socket;
     };
 
-    // @throws peer_error naming the ranks that have not come before the limit.
+    // @throws peer_error naming the ranks that have not come before the limit, or when one is gone.
+    template <class F>
     std::vector<connection> run(int parent, const listening_place& place, bool same_host,
-                                std::vector<int> children, time_point limit) {
+                                std::vector<int> children, time_point limit, const F& gone) {
         missing_ = std::move(children);
         if (parent >= 0)
             to_parent_ =
                 std::make_unique<outgoing_connection>(secret_, rank_, parent, place, same_host);
         while (to_parent_ || !missing_.empty()) {
-            if (now() > limit) give_up();
+            if (now() > limit || gone()) give_up();
             turn(limit);
         }
         return std::move(made_);

@@ -88,21 +88,36 @@ private:
     std::uint64_t total_ = 0;
 };
 
+class keyed_sha256 {
+public:
+    explicit keyed_sha256(std::span<const std::byte> key) {
+        std::array<std::byte, 64> block{};
+        if (key.size() > block.size()) {
+            const digest256 shorter = sha256().add(key).finish();
+            std::memcpy(block.data(), shorter.data(), shorter.size());
+        } else if (!key.empty()) {
+            std::memcpy(block.data(), key.data(), key.size());
+        }
+        inner_.add(xored(block, std::byte(0x36)));
+        outer_.add(xored(block, std::byte(0x5c)));
+    }
+    keyed_sha256& add(std::span<const std::byte> bytes) {
+        inner_.add(bytes);
+        return *this;
+    }
+    digest256 finish() { return outer_.add(inner_.finish()).finish(); }
+
+private:
+    static std::array<std::byte, 64> xored(std::array<std::byte, 64> block, std::byte with) {
+        for (std::byte& b : block) b ^= with;
+        return block;
+    }
+
+    sha256 inner_, outer_;
+};
+
 inline digest256 hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> text) {
-    std::array<std::byte, 64> block{};
-    if (key.size() > block.size()) {
-        const digest256 shorter = sha256().add(key).finish();
-        std::memcpy(block.data(), shorter.data(), shorter.size());
-    } else if (!key.empty()) {
-        std::memcpy(block.data(), key.data(), key.size());
-    }
-    std::array<std::byte, 64> inner, outer;
-    for (std::size_t i = 0; i < block.size(); ++i) {
-        inner[i] = block[i] ^ std::byte(0x36);
-        outer[i] = block[i] ^ std::byte(0x5c);
-    }
-    const digest256 first = sha256().add(inner).add(text).finish();
-    return sha256().add(outer).add(first).finish();
+    return keyed_sha256(key).add(text).finish();
 }
 
 // The time does not depend on where they differ.

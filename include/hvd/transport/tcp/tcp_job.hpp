@@ -2,22 +2,17 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../../platform/host_identity.hpp"
 #include "../../protocol/call_header.hpp"
 #include "../../protocol/outside_news.hpp"
 #include "job_connections.hpp"
 #include "job_secret.hpp"
 #include "launcher_variables.hpp"
+#include "own_place.hpp"
 #include "rendezvous.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
-
-// True for a process that no launcher has started: a job of its own.
-inline bool is_alone(const tcp_options& o) {
-    return o.rank < 0 && o.size < 1 && o.rendezvous.empty();
-}
 
 // @throws usage_error for options that say too little, or contradict each other
 [[gnu::cold]] inline void check_tcp_options(const tcp_options& o) {
@@ -41,50 +36,6 @@ inline bool is_alone(const tcp_options& o) {
 inline shared_secret secret_of(const tcp_options& o) {
     return o.secret_file.empty() ? secret_from_hex(o.secret, "HVD_SECRET")
                                  : secret_from_file(o.secret_file.c_str());
-}
-
-// True if all ranks are on this host: they meet at a loopback address. The name of a host does not
-// tell it, since a host may know itself by such an address.
-inline bool is_of_one_host(const tcp_options& o) {
-    if (is_alone(o)) return true;
-    return is_written_loopback(o.rendezvous.substr(0, o.rendezvous.rfind(':')).c_str());
-}
-
-// The addresses at which the sockets of this process listen for other ranks: none stands for all.
-// Ranks of this host come by the loopback address also where an interface is given.
-inline std::vector<host_address> addresses_for_ranks(const tcp_options& o, bool is_of_one_host) {
-    std::vector<host_address> at;
-    if (!o.interface.empty()) at = own_addresses(o.interface);
-    if (is_of_one_host || !at.empty()) add_once(at, host_address::loopback());
-    return at;
-}
-
-// The same for the place at which they meet, which this process serves at one of `written`.
-inline std::vector<host_address> addresses_for_meeting(const tcp_options& o, bool is_of_one_host,
-                                                       std::span<const host_address> written) {
-    std::vector<host_address> at = addresses_for_ranks(o, is_of_one_host);
-    if (at.empty()) return at;
-    for (const host_address& a : written) {
-        if (a.is_loopback() && !is_of_one_host) return {};  // others know this host by another one
-        add_once(at, a);
-    }
-    return at;
-}
-
-// Where this process listens, as far as its options say it. @throws usage_error
-inline listening_place place_of(const tcp_options& o, std::uint16_t port, bool is_of_one_host) {
-    listening_place mine;
-    mine.host = o.host_id.empty() ? host_identity() : hash().add(o.host_id).value();
-    mine.port = port;
-    if (!o.address.empty())
-        for (const host_address& a : resolve(o.address.c_str(), "HVD_ADDRESS")) mine.add(a);
-    else if (!o.interface.empty())
-        for (const host_address& a : own_addresses(o.interface)) mine.add(a);
-    if (mine.addresses == 0 && !o.interface.empty())
-        throw usage_error(o.rank, text("hvd: HVD_INTERFACE is '", o.interface,
-                                       "', and this host has no such interface with an address"));
-    if (mine.addresses == 0 && is_of_one_host) mine.add(host_address::loopback());
-    return mine;
 }
 
 // The rendezvous of a job whose launcher serves none: rank 0 serves it in a thread.
