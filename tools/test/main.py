@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import traceback
+import zlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from build import ROOT, Broken, Build, matches  # noqa: E402
@@ -21,6 +22,7 @@ from stages import BUILDS, STAGES  # noqa: E402
 LEVELS = ["test", "all", "soak"]
 STAGE_LIMIT = 20 * 60  # seconds; under --soak there is none
 OVER_CPU, OVER_UNITS = 1.5, 1.05
+TURNS = 4
 
 
 class Stopped(BaseException):
@@ -100,6 +102,8 @@ class Run:
         budget = os.environ.get("HVD_TEST_BUDGET")
         self.until = self.begun + 60 * float(budget) if budget else None
         self.ready = {}  # build folders that are configured
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True, capture_output=True).stdout
+        self.commit = int(head[:8] or "0", 16)
         self.maker = concurrent.futures.ThreadPoolExecutor(1)
         (ROOT / "build").mkdir(exist_ok=True)
 
@@ -125,8 +129,13 @@ class Run:
         if self.arguments.names or stage.get("level") == "named":
             held = []
         chosen = build.select(stage["tests"], [*stage.get("but", []), *held], self.arguments.names)
-        whole = self.arguments.level == "soak" or self.arguments.names
-        return [test for test in chosen if whole or test["name"].split(".")[0] not in stage.get("core_of", []) or matches(test, ["core"])]
+        if self.arguments.level == "soak" or self.arguments.names:
+            return chosen
+        return [test for test in chosen if (test["name"].split(".")[0] not in stage.get("core_of", []) or matches(test, ["core"])) and self.has_its_turn(test)]
+
+    def has_its_turn(self, test):
+        """A quarter of the suite `turns` runs for each commit."""
+        return not matches(test, ["turns"]) or (zlib.crc32(test["name"].encode()) + self.commit) % TURNS == 0
 
     # ---- running it ---------------------------------------------------------------------------------------------------
     #
