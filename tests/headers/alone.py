@@ -20,6 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
 from compiler import Compiler
 from floors import ONE_PLACE, is_standard
 from includes import Headers
+from turns import has_turn
 
 SHARES = 16
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
@@ -42,17 +43,9 @@ def changed(root):
     return {file.removeprefix("include/hvd/") for base in ("HEAD~1", "HEAD") for file in git(root, "diff", "--name-only", base, "--", "include/hvd")}
 
 
-def share(root):
-    """Each commit has its turn; without git it is the first."""
-    head = git(root, "rev-parse", "HEAD")
-    return int(head[0], 16) % SHARES if head else 0
-
-
 def those_of_this_commit(root, files):
-    if os.environ.get("HVD_TEST_WHOLE"):
-        return files
-    touched, turn = changed(root), share(root)
-    return [file for number, file in enumerate(files) if number % SHARES == turn or file in touched]
+    touched = changed(root)
+    return [file for file in files if file in touched or has_turn(file, SHARES, root)]
 
 
 def main(include_dir, build_root, source):

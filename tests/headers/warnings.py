@@ -5,7 +5,7 @@
 comes from a header of hvd: warnings.py SOURCE_ROOT BUILD_ROOT TARGET
 
 TARGET is the target of the build whose compiler and include paths are used. The programs are the doors, every call of
-every_call.cpp, and the snippets of the documentation."""
+every_call.cpp, and the snippets of the documentation, which take turns."""
 
 import concurrent.futures
 import os
@@ -16,6 +16,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
 from compiler import Compiler
 from includes import Headers
+from turns import has_turn
 
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wshadow"]
 NEEDS = {"mpi.hpp": "mpi.h", "cuda.hpp": "cuda_runtime_api.h", "nccl.hpp": "nccl.h"}
@@ -33,7 +34,7 @@ def programs(root, compiler):
     yield "the doors", text, ()
     yield EVERY_CALL, f'#include "{root / EVERY_CALL}"\n', ("-DHVD_TEST_COMPILES_ONLY",)
     for file, needed in SNIPPETS.items():
-        if all(map(compiler.has, needed)) and compiler.has("doctest/doctest.h"):
+        if has_turn(file, len(SNIPPETS), root) and all(map(compiler.has, needed)) and compiler.has("doctest/doctest.h"):
             yield file, f'#include "{root / file}"\n', ("-DHVD_TEST_BACKEND_THREADS",)
 
 

@@ -11,18 +11,18 @@ import subprocess
 import sys
 import time
 import traceback
-import zlib
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[up] / folder) for up, folder in ((0, ""), (2, "tests/support"))]
 from build import ROOT, Broken, Build, matches  # noqa: E402
 from packages import Packages  # noqa: E402
 from results import Results  # noqa: E402
 from stages import BUILDS, STAGES  # noqa: E402
+from turns import has_turn  # noqa: E402
 
 LEVELS = ["test", "all", "soak"]
 STAGE_LIMIT = 20 * 60  # seconds; under --soak there is none
 OVER_CPU, OVER_UNITS = 1.5, 1.05
-TURNS = 4
+TURNS = 4  # commits, until each test of the suite `turns` has run
 
 
 class Stopped(BaseException):
@@ -42,7 +42,7 @@ class Made:
 
     def __init__(self):
         self.build, self.tests, self.targets, self.cpu = None, [], [], 0.0
-        self.left_out = self.impossible = ""
+        self.impossible = ""
 
 
 class Arguments:
@@ -102,8 +102,6 @@ class Run:
         budget = os.environ.get("HVD_TEST_BUDGET")
         self.until = self.begun + 60 * float(budget) if budget else None
         self.ready = {}  # build folders that are configured
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True, capture_output=True).stdout
-        self.commit = int(head[:8] or "0", 16)
         self.maker = concurrent.futures.ThreadPoolExecutor(1)
         (ROOT / "build").mkdir(exist_ok=True)
 
@@ -131,23 +129,18 @@ class Run:
         chosen = build.select(stage["tests"], [*stage.get("but", []), *held], self.arguments.names)
         if self.arguments.level == "soak" or self.arguments.names:
             return chosen
-        return [test for test in chosen if (test["name"].split(".")[0] not in stage.get("core_of", []) or matches(test, ["core"])) and self.has_its_turn(test)]
-
-    def has_its_turn(self, test):
-        """A quarter of the suite `turns` runs for each commit."""
-        return not matches(test, ["turns"]) or (zlib.crc32(test["name"].encode()) + self.commit) % TURNS == 0
+        chosen = [test for test in chosen if not matches(test, ["turns"]) or has_turn(test["name"], TURNS, ROOT)]
+        return [test for test in chosen if test["name"].split(".")[0] not in stage.get("core_of", []) or matches(test, ["core"])]
 
     # ---- running it ---------------------------------------------------------------------------------------------------
     #
-    # While the tests of a stage run, a thread makes the next one: compilers get what the tests leave of the processors.
+    # While the tests of a stage run, a thread makes the next ones: compilers get what the tests leave of the processors.
 
     def make(self, stage):
         """Installs, configures and compiles what a stage needs."""
         made = Made()
         required, optional = self.groups(stage)
-        if self.until and stage.get("optional") and time.monotonic() > self.until:
-            made.left_out = f"there was no time; run {self.command_for(stage)}"
-        elif absent := self.packages.need(required):
+        if absent := self.packages.need(required):
             made.impossible = f"its packages can't be had: {', '.join(absent)}"
         else:
             self.packages.need(optional)
@@ -160,9 +153,10 @@ class Run:
         return made
 
     def stage(self, stage, ahead, begun):
-        name, made = stage["name"], ahead.result()
-        if made.left_out:
-            return self.results.skip(f"{name}: all tests", made.left_out)
+        name = stage["name"]
+        if self.until and stage.get("optional") and time.monotonic() > self.until:
+            return self.results.skip(f"{name}: all tests", f"there was no time; run {self.command_for(stage)}")
+        made = ahead.result()
         if made.impossible:
             return self.cannot(name, made.impossible)
         if self.arguments.list:
@@ -171,7 +165,6 @@ class Run:
         if not made.tests:
             return None if self.arguments.names else self.results.fail(f"{name}: finding tests", "it has none")
         built = time.monotonic() - begun
-        self.start_next()
         records, cpu = made.build.run(made.tests, stage, name, self.parallel(stage), lambda test, result: self.results.seen(name, test, result))
         self.results.stage_ended(name, records)
         self.judge_missing(name, made.tests, records)
@@ -201,8 +194,8 @@ class Run:
         """What is a part of the work without --soak is the whole with it, and where a test is named."""
         if self.arguments.level == "soak":
             return {"HVD_TEST_WHOLE": "1", "HVD_FUZZ_SECONDS": "600", "HVD_FAULT_RUNS": "10", "HVD_ELASTIC_RUNS": "20"}
-        # Seven threads take turns on a few processors.
-        return {"HVD_TEST_WHOLE": "1"} if self.arguments.names else {"HVD_TEST_RANKS": "1,2,3,4,5"}
+        # Five and seven threads take turns on a few processors.
+        return {"HVD_TEST_WHOLE": "1"} if self.arguments.names else {"HVD_TEST_RANKS": "1,2,3,4"}
 
     def cannot(self, name, reason):
         """What CI could install must not be skipped there in silence."""
@@ -248,8 +241,7 @@ class Run:
             return
         self.packages.need(self.groups(self.waiting[0])[0])
         self.packages.fetch_meanwhile([[*self.groups(stage)[0], *self.groups(stage)[1]] for stage in self.waiting])
-        self.unmade = list(self.waiting)
-        self.ahead = {}
+        self.ahead = {stage["name"]: self.maker.submit(self.make, stage) for stage in self.waiting}
         try:
             while self.waiting:
                 self.guarded(self.waiting[0])
@@ -265,19 +257,11 @@ class Run:
         else:
             self.results.fail(f"{stage['name']}: all tests", "not reached")
 
-    def start_next(self):
-        """Begins to make the first stage that is not made yet."""
-        if self.unmade:
-            stage = self.unmade.pop(0)
-            self.ahead[stage["name"]] = self.maker.submit(self.make, stage)
-
     def guarded(self, stage):
         print(f"==== {stage['name']}", flush=True)
         if self.arguments.level != "soak":
             signal.alarm(STAGE_LIMIT)
         try:
-            if stage["name"] not in self.ahead:
-                self.start_next()
             self.stage(stage, self.ahead[stage["name"]], time.monotonic())
         except Broken as broken:
             text = pathlib.Path(broken.log).read_text(errors="replace").splitlines() if broken.log else []

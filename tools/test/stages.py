@@ -73,7 +73,7 @@ NOT_SANITIZED = ["examples", "interop.torch*", "interop.dlib*", "network", "gpu"
                  "compile_fail", "concepts", "consumer", "docs", "overhead", "queues", "integers", "device.compiles*", "device.the_kernel*", "benchmarks",
                  "elastic.death_before_the_job*"]
 # Numbers of threads. More of them take turns on the processors, which a sanitizer makes slow.
-FEW_RANKS = {"HVD_TEST_RANKS": "1,2,3"}
+FEW_RANKS = {"HVD_TEST_RANKS": "1,3"}
 # These say the same with another MPI, another processor, or none.
 ONLY_ONCE = ["big", "headers", "compile_fail", "concepts", "docs", "overhead", "examples", "apart", "random", "gpu"]
 
@@ -89,16 +89,16 @@ STAGES = [
     {"name": "launcher", "build": "clang", "parallel": 2, "tests": ["launcher"], "packages": ["venv"], "packages_of_all": ["slurm"], "cpu": [90, 90], "units": [10, 8]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
-    {"name": "asan", "build": "asan", "level": "all", "slower": 4, "but": [*NOT_SANITIZED, "engine.*.mpi*"],
+    {"name": "asan", "build": "asan", "level": "all", "slower": 4, "parallel": 1.5, "but": [*NOT_SANITIZED, "engine.*.mpi*"],
      "tests": ["unit.[!k]*", "tcp.messages", "tcp.foreign_bytes", "tcp.fuzzer", "elastic", "engine", "fault.threads", "fault.giving_up", "fault.is_killed.mpi.np3", "fault.throws.mpi.np3",
                "fault.without_memory.mpi.np2", "collective.*.mpi.np3", "train.*.threads", "device"],
      "core_of": ["collective", "train", "device"], "variables": FEW_RANKS,
      "cpu": [0, 1200], "units": [0, 30]},
-    {"name": "tsan", "build": "tsan", "level": "all", "slower": 4, "but": [*NOT_SANITIZED, "unit", "train.device*"],
+    {"name": "tsan", "build": "tsan", "level": "all", "slower": 4, "parallel": 2, "but": [*NOT_SANITIZED, "unit", "train.device*"],
      "tests": ["tcp.[fm]*", "elastic.[mr]*", "engine", "fault.threads", "collective.*.threads", "train.optimizer.threads", "train.fused_step.threads", "device"],
      "core_of": ["collective", "device"], "variables": FEW_RANKS,
      "cpu": [0, 700], "units": [0, 21]},
-    {"name": "device", "build": "clang", "tests": ["device", "train.device*"], "but": ["gpu"], "cpu": [300, 500], "units": [20, 28]},
+    {"name": "device", "build": "clang", "parallel": 1.5, "tests": ["device", "train.device*"], "but": ["gpu"], "cpu": [300, 500], "units": [20, 28]},
     {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer"], "packages": ["cmake"], "cpu": [0, 300], "units": [0, 4]},
     {"name": "docs", "build": "clang", "tests": ["docs", "examples"], "but": ["examples.torch*", "examples.dlib*"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [350, 500], "units": [16, 19]},
     {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [0, 400], "units": [0, 7]},
