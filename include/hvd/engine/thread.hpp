@@ -33,12 +33,12 @@ public:
     }
     engine_thread(const engine_thread&) = delete;
     engine_thread& operator=(const engine_thread&) = delete;
-    ~engine_thread() { let(begin::never); }
+    ~engine_thread() { let(begin::not_at_all); }
 
-    void start() { let(begin::now); }
+    void start() { let(begin::at_once); }
 
 private:
-    enum class begin { unknown, now, never };
+    enum class begin { unknown, at_once, not_at_all };
     void let(begin when) {
         const lock_guard lock(mutex_);
         if (begin_ == begin::unknown) begin_ = when;
@@ -47,7 +47,7 @@ private:
     bool may_begin() {
         const lock_guard lock(mutex_);
         while (begin_ == begin::unknown) changed_.wait(mutex_);
-        return begin_ == begin::now;
+        return begin_ == begin::at_once;
     }
 
     // While this thread runs a unit, another one of this rank computes.
