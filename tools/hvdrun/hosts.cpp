@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <climits>
+#include <cstdint>
 #include <fstream>
 #include <string_view>
 
@@ -51,11 +53,13 @@ std::string read_host(std::string_view text, host_slots& result) {
     return "slots must be a number from 1 to 65536";
 }
 
+int sum(int a, int b) { return int(std::min<std::int64_t>(std::int64_t(a) + b, INT_MAX)); }
+
 void add(host_list& hosts, host_slots more) {
     if (more.slots == 0) more.slots = 1;
     for (host_slots& known : hosts) {
         if (known.host == more.host) {
-            known.slots += more.slots;
+            known.slots = sum(known.slots, more.slots);
             return;
         }
     }
@@ -151,7 +155,7 @@ host_list read_discovered(const std::string& text, int slots_per_host) {
 
 int number_of_slots(const host_list& hosts) {
     int n = 0;
-    for (const host_slots& one : hosts) n += one.slots;
+    for (const host_slots& one : hosts) n = sum(n, one.slots);
     return n;
 }
 

@@ -99,13 +99,13 @@ class Build:
         listed = subprocess.run(["ninja", "-C", self.folder, "-t", "commands", *targets], capture_output=True, text=True, check=True).stdout
         return sum(" -c " in line for line in listed.splitlines())
 
-    def compile(self, targets, log, variables=None):
+    def compile(self, targets, log, jobs, variables=None):
         """Compiles with what tests that run at the same time leave of the processors, and returns the CPU seconds. A waiting rank yields its
         processor: a compiler of the usual policy would take a whole slice each time."""
         if not targets:
             return 0.0
         with open(log, "w") as output:
-            status, cpu = finish(subprocess.Popen(["chrt", "--idle", "0", "ninja", "-C", self.folder, "-j", str(self.jobs), *targets], stdout=output, stderr=subprocess.STDOUT,
+            status, cpu = finish(subprocess.Popen(["chrt", "--idle", "0", "ninja", "-C", self.folder, "-j", str(jobs), *targets], stdout=output, stderr=subprocess.STDOUT,
                                                   env={**self.environment(), **(variables or {})}, stdin=subprocess.DEVNULL))
         if status:
             raise Broken("build", log)

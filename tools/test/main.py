@@ -3,7 +3,6 @@
 # SPDX-FileCopyrightText: The hvd authors
 """./run test: the stages of stages.py, one after the other; see ./run help."""
 
-import concurrent.futures
 import os
 import pathlib
 import signal
@@ -13,6 +12,7 @@ import time
 import traceback
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[up] / folder) for up, folder in ((0, ""), (2, "tests/support"))]
+from ahead import Ahead  # noqa: E402
 from build import ROOT, Broken, Build, matches  # noqa: E402
 from packages import Packages  # noqa: E402
 from results import Results  # noqa: E402
@@ -84,6 +84,10 @@ class Arguments:
         return self.stages is None and not self.names
 
 
+def room_of(test):
+    return test["name"].split(".")[0]
+
+
 def may_have(stage, name):
     """True if a name could be a test of the stage. The first part of a test's name is its room; suites have no points."""
     rooms = {pattern.split(".")[0] for pattern in stage["tests"]}
@@ -102,7 +106,6 @@ class Run:
         budget = os.environ.get("HVD_TEST_BUDGET")
         self.until = self.begun + 60 * float(budget) if budget else None
         self.ready = {}  # build folders that are configured
-        self.maker = concurrent.futures.ThreadPoolExecutor(1)
         (ROOT / "build").mkdir(exist_ok=True)
 
     # ---- what a stage is made of --------------------------------------------------------------------------------------
@@ -129,14 +132,16 @@ class Run:
         chosen = build.select(stage["tests"], [*stage.get("but", []), *held], self.arguments.names)
         if self.arguments.level == "soak" or self.arguments.names:
             return chosen
-        chosen = [test for test in chosen if not matches(test, ["turns"]) or has_turn(test["name"], TURNS, ROOT)]
-        return [test for test in chosen if test["name"].split(".")[0] not in stage.get("core_of", []) or matches(test, ["core"])]
+        core_of, in_turns = stage.get("core_of", []), stage.get("in_turns", {})
+        chosen = [test for test in chosen if room_of(test) not in core_of or matches(test, ["core"])]
+        shares = {test["name"]: TURNS if matches(test, ["turns"]) else in_turns.get(room_of(test), 1) for test in chosen}
+        return [test for test in chosen if has_turn(f"{stage['name']}: {test['name']}", shares[test["name"]], ROOT)]
 
     # ---- running it ---------------------------------------------------------------------------------------------------
     #
-    # While the tests of a stage run, a thread makes the next ones: compilers get what the tests leave of the processors.
+    # While the tests of a stage run, the next ones are made: compilers get what the tests leave of the processors.
 
-    def make(self, stage):
+    def make(self, stage, jobs):
         """Installs, configures and compiles what a stage needs."""
         made = Made()
         required, optional = self.groups(stage)
@@ -149,14 +154,14 @@ class Run:
             made.tests = self.tests_of(stage, made.build)
             made.targets = made.build.targets(made.tests)
             if not self.arguments.list:
-                made.cpu = made.build.compile(made.targets, made.build.folder / f"build-{stage['name']}.log")
+                made.cpu = made.build.compile(made.targets, made.build.folder / f"build-{stage['name']}.log", jobs)
         return made
 
-    def stage(self, stage, ahead, begun):
+    def stage(self, stage, begun):
         name = stage["name"]
         if self.until and stage.get("optional") and time.monotonic() > self.until:
             return self.results.skip(f"{name}: all tests", f"there was no time; run {self.command_for(stage)}")
-        made = ahead.result()
+        made = self.ahead.result(stage)
         if made.impossible:
             return self.cannot(name, made.impossible)
         if self.arguments.list:
@@ -219,7 +224,8 @@ class Run:
         if judged and units > OVER_UNITS * most:
             self.results.fail(f"{name}: translation units", f"{units}, and tools/test/stages.py has {most}")
         if judged and spent > OVER_CPU * allowed:
-            again = self.second_time(stage, made)
+            with self.ahead.alone_in(stage["build"]):
+                again = self.second_time(stage, made)
             if min(spent, again) > OVER_CPU * allowed:
                 self.results.fail(f"{name}: CPU seconds", f"{spent:.0f} and {again:.0f}, and tools/test/stages.py has {allowed}")
 
@@ -227,7 +233,7 @@ class Run:
         """Does the stage's work once more from nothing, and returns its CPU seconds."""
         build = made.build
         build.forget(made.targets)
-        cpu = build.compile(made.targets, build.folder / f"build-{stage['name']}-again.log", {"CCACHE_RECACHE": "1"})
+        cpu = build.compile(made.targets, build.folder / f"build-{stage['name']}-again.log", self.jobs, {"CCACHE_RECACHE": "1"})
         return cpu + build.run(made.tests, stage, stage["name"] + "-again", self.parallel(stage), lambda *_: None)[1]
 
     def command_for(self, stage):
@@ -241,7 +247,7 @@ class Run:
             return
         self.packages.need(self.groups(self.waiting[0])[0])
         self.packages.fetch_meanwhile([[*self.groups(stage)[0], *self.groups(stage)[1]] for stage in self.waiting])
-        self.ahead = {stage["name"]: self.maker.submit(self.make, stage) for stage in self.waiting}
+        self.ahead = Ahead(self.waiting, self.make, self.jobs)
         try:
             while self.waiting:
                 self.guarded(self.waiting[0])
@@ -262,7 +268,7 @@ class Run:
         if self.arguments.level != "soak":
             signal.alarm(STAGE_LIMIT)
         try:
-            self.stage(stage, self.ahead[stage["name"]], time.monotonic())
+            self.stage(stage, time.monotonic())
         except Broken as broken:
             text = pathlib.Path(broken.log).read_text(errors="replace").splitlines() if broken.log else []
             self.results.fail(f"{stage['name']}: {broken.step}", "failed", [line for line in text if "error:" in line][:20] + text)

@@ -6,6 +6,7 @@ A stage takes the tests of its build whose name or suite matches a pattern of `t
 test everywhere: `all` (from `./run test`) and `soak` (from `--all` too); the meson.build beside the test says why. Of the suite
 `turns` a quarter runs for each commit, and the whole in `--soak`. A stage's own
 `level` does the same for the whole stage. `parallel` is the number of tests at once for each processor. Of the rooms in `core_of` a stage runs only the suite `core` in `--all`, and the whole in `--soak`.
+Those in `in_turns` take turns as the suite `turns` does: each test runs in one of so many commits.
 
 `cpu` is the budget in CPU seconds with an empty compiler cache, and `units` the number of translation units, each for
 `./run test` and for `--all`. A stage fails at 1.5 times its CPU seconds, if a second run agrees, and at 1.05 times its units."""
@@ -90,13 +91,13 @@ STAGES = [
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
     {"name": "asan", "build": "asan", "level": "all", "slower": 4, "parallel": 1.5, "but": [*NOT_SANITIZED, "engine.*.mpi*"],
-     "tests": ["unit.[!k]*", "tcp.messages", "tcp.foreign_bytes", "tcp.fuzzer", "elastic", "engine", "fault.threads", "fault.giving_up", "fault.is_killed.mpi.np3", "fault.throws.mpi.np3",
+     "tests": ["unit.[!k]*", "tcp.messages", "tcp.foreign_bytes", "tcp.fuzzer", "files", "elastic", "engine", "fault.threads", "fault.giving_up", "fault.is_killed.mpi.np3", "fault.throws.mpi.np3",
                "fault.without_memory.mpi.np2", "collective.*.mpi.np3", "train.*.threads", "device"],
-     "core_of": ["collective", "train", "device"], "variables": FEW_RANKS,
+     "core_of": ["collective", "train", "device"], "in_turns": {"collective": 3, "train": 2, "device": 2}, "variables": FEW_RANKS,
      "cpu": [0, 1200], "units": [0, 30]},
     {"name": "tsan", "build": "tsan", "level": "all", "slower": 4, "parallel": 2, "but": [*NOT_SANITIZED, "unit", "train.device*"],
      "tests": ["tcp.[fm]*", "elastic.[mr]*", "engine", "fault.threads", "collective.*.threads", "train.optimizer.threads", "train.fused_step.threads", "device"],
-     "core_of": ["collective", "device"], "variables": FEW_RANKS,
+     "core_of": ["collective", "device"], "in_turns": {"device": 2}, "variables": FEW_RANKS,
      "cpu": [0, 700], "units": [0, 21]},
     {"name": "device", "build": "clang", "parallel": 1.5, "tests": ["device", "train.device*"], "but": ["gpu"], "cpu": [300, 500], "units": [20, 28]},
     {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer"], "packages": ["cmake"], "cpu": [0, 300], "units": [0, 4]},

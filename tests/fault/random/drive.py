@@ -3,21 +3,25 @@
 # SPDX-FileCopyrightText: The hvd authors
 """drive.py PLACE FIRST COUNT PROGRAM [MPIEXEC ARGUMENT...]: plays runs of random calls in which something fails.
 
-PLACE is threads, node, nodes or hosts; a run is decided by its place and its seed, FIRST and those after it. A rank that is
+PLACE is threads, node, nodes, hosts, tcp or tcp_hosts; a run is decided by its place and its seed, FIRST and those after it. A rank that is
 stopped is continued from here. The complaints of the ranks are printed with the plan of the run and the command that
-repeats it. HVD_FAULT_RUNS multiplies COUNT."""
+repeats it. HVD_FAULT_RUNS multiplies COUNT. On tcp, strangers connect to the ports of the ranks and send noise."""
 
 import ctypes
 import glob
 import mmap
 import os
 import pathlib
+import random
+import secrets
 import shlex
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "network"))
@@ -155,6 +159,74 @@ class Hosts(Place):
             self.made = None
 
 
+class Tcp(Place):
+    """Processes without MPI. Rank 0 serves their rendezvous."""
+
+    def start(self, seed, ranks, hosts, folder, **pipes):
+        host_of = [host for host, n in enumerate(hosts) for _ in range(n)]
+        job = {"HVD_SIZE": ranks, "HVD_RENDEZVOUS": f"127.0.0.1:{free_port()}", "HVD_SECRET": secrets.token_hex(32), "HVD_RENDEZVOUS_DEADLINE": "20"}
+        words = shlex.join([self.program, self.name, str(seed), str(folder)])
+        each = "".join(f"HVD_RANK={rank} HVD_HOST_ID=host{host} {words} &\n" for rank, host in enumerate(host_of))
+        process = subprocess.Popen(["sh", "-c", each + "wait"], start_new_session=True, env={**os.environ, **{name: str(value) for name, value in job.items()}}, **pipes)
+        return process, lambda rank: None
+
+
+def free_port():
+    """One that no outgoing connection takes meanwhile."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
+
+
+class Strangers:
+    """Connect to all ports of the ranks, and send noise."""
+
+    def __init__(self, board, seed):
+        self.board, self.noise, self.over, self.open = board, random.Random(seed), threading.Event(), []
+        self.thread = threading.Thread(target=self.come)
+        self.thread.start()
+
+    def come(self):
+        while not self.over.wait(0.01):
+            for port in ports_of(self.board.processes()):
+                self.disturb(port)
+
+    def disturb(self, port):
+        try:
+            one = socket.create_connection(("127.0.0.1", port), timeout=0.2)
+            one.setblocking(False)
+            one.send(self.noise.randbytes(self.noise.choice([0, 1, 12, 36, 200, 5000])))
+        except OSError:
+            return
+        self.open.append(one)
+        while len(self.open) > 40 or (self.open and self.noise.random() < 0.5):
+            self.open.pop(self.noise.randrange(len(self.open))).close()
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+        for one in self.open:
+            one.close()
+
+
+def ports_of(processes):
+    """Where they listen."""
+    sockets = set()
+    for process in processes:
+        for path in glob.glob(f"/proc/{process}/fd/*"):
+            try:
+                sockets.add(os.readlink(path).removeprefix("socket:[").removesuffix("]"))
+            except OSError:
+                pass
+    rows = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and row[9] in sockets]
+
+
 def busy():
     """By how much deadlines are longer on a busy machine, where a rank is late through no fault of its own."""
     running = int(pathlib.Path("/proc/loadavg").read_text().split()[3].split("/")[0])
@@ -175,6 +247,7 @@ def play(place, seed):
             process, cut = place.start(seed, ranks, hosts, folder, stdout=output, stderr=subprocess.STDOUT)
             limit = time.monotonic() + HANGS_AFTER
             complaints = []
+            strangers = Strangers(board, seed) if "strangers" in plan else None
             while process.poll() is None and not complaints:
                 board.attend(cut)
                 time.sleep(0.005)
@@ -184,6 +257,8 @@ def play(place, seed):
                 if time.monotonic() > limit:
                     complaints.append(f"it hangs: no end within {HANGS_AFTER:.0f} s")
                     ask_for_stacks(board.processes() if place.name != "threads" else [process.pid])
+            if strangers:
+                strangers.end()
             end(process, board.processes() if place.name != "threads" else [])
         said = [f"plan of {place.name} {seed}: {plan}"]
         for rank in range(ranks):
@@ -201,7 +276,7 @@ def play(place, seed):
 def main():
     name, first, count, program, *mpiexec = sys.argv[1:]
     lab.end_on_signals()
-    place = (Hosts if name == "hosts" else Place)(name, program, mpiexec)
+    place = {"hosts": Hosts, "tcp": Tcp, "tcp_hosts": Tcp}.get(name, Place)(name, program, mpiexec)
     failed, begun = [], time.monotonic()
     runs = int(count) * int(os.environ.get("HVD_FAULT_RUNS", "1"))
     for seed in range(int(first), int(first) + runs):

@@ -12,16 +12,29 @@
 // knows the whole run, and what it must give.
 namespace faults {
 
-enum class place { threads, node, nodes, hosts };
-inline constexpr const char* place_names[] = {"threads", "node", "nodes", "hosts"};
+// On tcp the ranks are processes without MPI, on tcp_hosts on several hosts as they say.
+enum class place { threads, node, nodes, hosts, tcp, tcp_hosts };
+inline constexpr const char* place_names[] = {"threads", "node", "nodes",
+                                              "hosts",   "tcp",  "tcp_hosts"};
 
 // A killed rank and one that exits are gone. A stopped one is stopped by a signal at any
 // instruction; on threads only its thread is. `leaves` and `throws` destroy the communicator, the
-// latter while an exception unwinds. `cut` pulls the cable of the rank's host.
-enum class kind { killed, stopped, delayed, without_memory, leaves, throws, exits, cut };
-inline constexpr const char* kind_names[] = {"is killed",     "is stopped",  "is delayed",
-                                             "has no memory", "leaves",      "throws",
-                                             "exits",         "has no cable"};
+// latter while an exception unwinds. `cut` pulls the cable of the rank's host. A rank without
+// descriptors can open none during the call.
+enum class kind {
+    killed,
+    stopped,
+    delayed,
+    without_memory,
+    leaves,
+    throws,
+    exits,
+    cut,
+    without_descriptors
+};
+inline constexpr const char* kind_names[] = {"is killed",     "is stopped",   "is delayed",
+                                             "has no memory", "leaves",       "throws",
+                                             "exits",         "has no cable", "has no descriptors"};
 
 // The place of a delay in a call.
 enum class point { before, on_begin, on_end, callable };
@@ -128,6 +141,7 @@ struct plan {
     std::vector<int> hosts;     // ranks of each host
     std::int64_t deadline = 0;  // nanoseconds
     bool has_arena = false;
+    bool has_strangers = false;   // who send noise to all ports
     bool unmaps = false;          // plain memory is unmapped after the calls, and not only poisoned
     bool destroys_first = false;  // the communicator is destroyed before memory is poisoned
     std::vector<step> steps;
@@ -171,6 +185,7 @@ struct plan {
         for (const fault& f : faults) all += f.lasts;
         return all;
     }
+    bool is_on_tcp() const { return place == place::tcp || place == place::tcp_hosts; }
     bool ends_a_process() const {
         for (const fault& f : faults)
             if (f.what == kind::killed || f.what == kind::exits || f.what == kind::cut) return true;
@@ -194,7 +209,7 @@ inline plan::plan(std::uint64_t number, faults::place where, int patience)
     : seed(number), place(where) {
     dice d(number * 4 + std::uint64_t(where));
     ranks = int(d.pick<int>({{2, 3}, {3, 4}, {4, 3}}));
-    if (place == place::hosts) {
+    if (place == place::hosts || place == place::tcp_hosts) {
         const int two = ranks / 2;
         hosts = d.chance(30) && ranks > 2 ? std::vector<int>(std::size_t(ranks), 1)
                                           : std::vector<int>{ranks - two, two};
@@ -206,6 +221,7 @@ inline plan::plan(std::uint64_t number, faults::place where, int patience)
     // Between nodes only the deadline tells of some failures.
     if (place == place::nodes || place == place::hosts || node_size > 0 || d.chance(75))
         deadline = d.between(250, 500) * patience * millisecond;
+    has_strangers = is_on_tcp() && d.chance(60);
     has_arena = d.chance(80);
     unmaps = d.chance(40);
     destroys_first = d.chance(40);
@@ -261,8 +277,8 @@ inline void plan::add_step(dice& d) {
 inline void plan::add_fault(dice& d, int rank) {
     fault f{};
     // Open MPI ends the process of a rank whose peer on another host died, so that it can't tell.
-    const int dies = place == place::node || place == place::nodes ? 10 : 0,
-              cut = place == place::hosts ? 15 : 0;
+    const int dies = place == place::threads || place == place::hosts ? 0 : 10,
+              cut = place == place::hosts ? 15 : 0, descriptors = is_on_tcp() ? 20 : 0;
     f.what = d.pick<kind>({{kind::killed, 2 * dies},
                            {kind::exits, dies},
                            {kind::stopped, 40},
@@ -270,7 +286,8 @@ inline void plan::add_fault(dice& d, int rank) {
                            {kind::without_memory, 16},
                            {kind::leaves, 5},
                            {kind::throws, 5},
-                           {kind::cut, cut}});
+                           {kind::cut, cut},
+                           {kind::without_descriptors, descriptors}});
     f.rank = rank;
     const step& at = steps[std::size_t(d.between(0, std::int64_t(steps.size()) - 1))];
     f.call = at.first + int(d.between(0, at.repeats - 1));
@@ -300,6 +317,7 @@ inline std::string plan::text() const {
     }
     all += deadline > 0 ? ", a deadline of " + std::to_string(deadline / millisecond) + " ms"
                         : ", no deadline";
+    if (has_strangers) all += ", strangers at all ports";
     all += unmaps ? ", memory is unmapped" : ", memory is poisoned";
     all += destroys_first ? " after its communicator is destroyed\n" : "\n";
     for (const step& s : steps)

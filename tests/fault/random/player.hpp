@@ -566,11 +566,13 @@ private:
 
     void judge_error(const hvd::error& e, bool of_peers) {
         const bool memory = any_struck(kind::without_memory);
+        const bool of_descriptors = std::strstr(e.what(), "Too many open files") != nullptr &&
+                                    any_struck(kind::without_descriptors);
         if (!of_peers) {
             const bool of_mpi = std::strstr(e.what(), "MPI_") != nullptr;
             if (of_mpi
                     ? any_struck(kind::killed) || any_struck(kind::exits) || any_struck(kind::cut)
-                    : memory)
+                    : memory || of_descriptors)
                 return;
             return word_.fail("call ", number_, " threw no peer_error: ", e.what());
         }

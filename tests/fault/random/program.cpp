@@ -5,10 +5,14 @@
 #include <cstdio>
 #include <thread>
 
+#if defined(HVD_TEST_BACKEND_TCP)
+#include <hvd/tcp.hpp>
+#endif
+
 #include "player.hpp"
 
-// Plays one run of plan.hpp: `program PLACE SEED FOLDER`, on one rank of MPI, or on all ranks if
-// these are threads. Without a folder it prints the plan. drive.py makes the folder and judges.
+// Plays one run of plan.hpp: `program PLACE SEED FOLDER`, on one rank of MPI or of TCP, or on all
+// ranks if these are threads. Without a folder it prints the plan. drive.py makes the folder and judges.
 
 namespace {
 
@@ -41,7 +45,7 @@ void install_handlers() {
 }
 
 int play_on_threads([[maybe_unused]] const plan& all, [[maybe_unused]] const std::string& folder) {
-#if !defined(HVD_TEST_BACKEND_MPI)
+#if !defined(HVD_TEST_BACKEND_MPI) && !defined(HVD_TEST_BACKEND_TCP)
     const board shown("");
     const ticker ticks(shown, 0, all.ranks);
     hvd::communicator_options options;
@@ -63,23 +67,32 @@ int play_on_threads([[maybe_unused]] const plan& all, [[maybe_unused]] const std
     return 0;
 }
 
-int play_on_mpi([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv,
-                [[maybe_unused]] const plan& all, [[maybe_unused]] const std::string& folder) {
-#if defined(HVD_TEST_BACKEND_MPI)
-    const hvd::mpi_environment environment(argc, argv);
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+// This process is one rank.
+template <class B>
+void play_as(int rank, const plan& all, const std::string& folder) {
     report word(folder, rank);
     failures_go_to = word.file();
     const board shown(folder + "/board");
     shown.of(rank).process = getpid();
     const ticker ticks(shown, rank, rank + 1);
-    using communicator = player<hvd::mpi>::communicator;
-    player<hvd::mpi>(all, shown, word, rank, [](const auto& options) {
+    using communicator = typename player<B>::communicator;
+    player<B>(all, shown, word, rank, [](const auto& options) {
         return communicator::world(options);
     }).play();
+}
+
+int play_on_processes([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv,
+                      [[maybe_unused]] const plan& all,
+                      [[maybe_unused]] const std::string& folder) {
+#if defined(HVD_TEST_BACKEND_MPI)
+    const hvd::mpi_environment environment(argc, argv);
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    play_as<hvd::mpi>(rank, all, folder);
     // MPI_Finalize waits for all ranks.
     if (all.ends_a_process()) _exit(0);
+#elif defined(HVD_TEST_BACKEND_TCP)
+    play_as<hvd::tcp>(std::atoi(std::getenv("HVD_RANK")), all, folder);
 #endif
     return 0;
 }
@@ -89,7 +102,7 @@ int play_on_mpi([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv,
 int main(int argc, char** argv) {
     if (argc < 3) return 2;
     int where = 0;
-    while (where < 3 && std::string(argv[1]) != place_names[where]) ++where;
+    while (where < 5 && std::string(argv[1]) != place_names[where]) ++where;
     const char* const patience = std::getenv("HVD_FAULT_PATIENCE");
     const plan all(std::strtoull(argv[2], nullptr, 10), place(where),
                    patience != nullptr ? std::atoi(patience) : 1);
@@ -101,5 +114,5 @@ int main(int argc, char** argv) {
     }
     install_handlers();
     return all.place == place::threads ? play_on_threads(all, argv[3])
-                                       : play_on_mpi(argc, argv, all, argv[3]);
+                                       : play_on_processes(argc, argv, all, argv[3]);
 }

@@ -2,7 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 #include <cstdlib>
 #include <new>
 #include <optional>
+#include <utility>
 
 #include "board.hpp"
 #include "plan.hpp"
@@ -19,7 +22,7 @@ namespace faults {
 
 // The number of allocations until one fails, while a call of hvd is under way. Threads are ranks
 // that have numbers of their own. In a process the progress thread's allocations count too.
-#if defined(HVD_TEST_BACKEND_MPI)
+#if defined(HVD_TEST_BACKEND_MPI) || defined(HVD_TEST_BACKEND_TCP)
 inline std::atomic<long> allocations_left{0};
 inline std::atomic<bool> in_call{false};
 #else
@@ -79,13 +82,19 @@ public:
         if (has_timer_) timer_delete(timer_);
         has_timer_ = false;
         allocations_left = 0;
+        limit_descriptors(false);
         fault_.reset();
     }
 
     void enter(int number) {
         number_ = number;
+        limit_descriptors(false);
         if (!fault_ || fault_->call != number) return;
         if (fault_->what == kind::without_memory) allocations_left = fault_->allocation;
+        if (fault_->what == kind::without_descriptors) {
+            mine_.struck = now();
+            limit_descriptors(true);
+        }
         if (fault_->what == kind::cut) {
             mine_.struck = now();
             mine_.cut = 1;
@@ -121,6 +130,16 @@ private:
         return own;
     }
 
+    // None that is not open now.
+    void limit_descriptors(bool wanted) {
+        if (std::exchange(is_limited_, wanted) == wanted) return;
+        if (wanted) getrlimit(RLIMIT_NOFILE, &descriptors_);
+        int first = 0;
+        while (fcntl(first, F_GETFD) >= 0) ++first;
+        const rlimit few{rlim_t(first), descriptors_.rlim_max};
+        setrlimit(RLIMIT_NOFILE, wanted ? &few : &descriptors_);
+    }
+
     bool is_signal() const { return fault_->what == kind::killed || fault_->what == kind::stopped; }
 
     // In a signal handler, at any instruction of the rank.
@@ -148,6 +167,8 @@ private:
     int number_ = -1;
     timer_t timer_{};
     bool has_timer_ = false;
+    bool is_limited_ = false;
+    rlimit descriptors_{};
 };
 
 // The observer of a communicator, which passes on where calls begin and end.

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include <hvd/elastic.hpp>
+#include <hvd/interop/options_file.hpp>
+#include <hvd/train.hpp>
+#include <hvd/train/checkpoint.hpp>
+
+#include "../../tools/hvd-trace/trace_reader.hpp"
+#include "../../tools/hvdrun/failure.hpp"
+#include "../../tools/hvdrun/hosts.hpp"
+
+// All that reads a file which others may have written, played by libFuzzer: a file is read whole,
+// or refused by an error of hvd.
+
+namespace {
+
+using namespace hvd::detail;
+
+void require(bool holds) {
+    if (!holds) std::abort();
+}
+
+// In memory, and gone when the program ends well.
+const std::string& path() {
+    static const std::string made = [] {
+        static std::string name = "/dev/shm/hvd-fuzzer." + std::to_string(getpid());
+        std::atexit([] { unlink(name.c_str()); });
+        return name;
+    }();
+    return made;
+}
+
+void write(const std::string& bytes) {
+    std::ofstream file(path(), std::ios::binary | std::ios::trunc);
+    file << bytes;
+}
+
+// Some of the words that a format knows, among others.
+std::string words(FuzzedDataProvider& from, std::initializer_list<const char*> known) {
+    std::string all;
+    while (from.remaining_bytes() > 0) {
+        const auto n = from.ConsumeIntegralInRange<std::size_t>(0, known.size());
+        if (n < known.size()) all += known.begin()[n];
+        else all += from.ConsumeRandomLengthString(12);
+    }
+    return all;
+}
+
+void read_safetensors(FuzzedDataProvider& from) {
+    const bool is_right = from.ConsumeBool();
+    const auto wrong = from.ConsumeIntegral<std::uint64_t>();
+    const std::string data(from.ConsumeIntegralInRange<std::size_t>(0, 64), 'x');
+    const std::string header =
+        words(from, {"{", "}", "[", "]", ",", ":", "\"", "\"a\"", "\"dtype\":\"F32\"", "\"BOOL\"",
+                     "\"shape\":[2,3]", "\"data_offsets\":[0,24]", "\"__metadata__\":", "0", "-1",
+                     "1e9", "18446744073709551615", "\"F8_E4M3\"",
+                     R"("w":{"dtype":"F64","shape":[1],"data_offsets":[0,8]})"});
+    const std::uint64_t length = is_right ? header.size() : wrong;
+    write(std::string(reinterpret_cast<const char*>(&length), sizeof length) + header + data);
+    try {
+        const hvd::safetensors_file file(path());
+        for (const auto& [name, t] : file.tensors()) {
+            require(t.first + t.bytes <= 8 + header.size() + data.size());
+            std::vector<double> into(t.bytes / sizeof(double));
+            if (t.shape.size() == 1 && t.shape[0] == into.size())
+                file.read(hvd::named(name.c_str(), into));
+        }
+    } catch (const hvd::error&) {
+    }
+}
+
+// A whole file of other objects, or one of which something was changed.
+void read_kept_state(FuzzedDataProvider& from) {
+    const bool is_sealed = from.ConsumeBool();
+    const kept_key key = is_sealed ? kept_key(shared_secret{}) : kept_key();
+    {
+        kept_writer to(path(), from.ConsumeIntegral<std::int64_t>(), key);
+        while (from.ConsumeBool() && from.remaining_bytes() > 0) {
+            switch (from.ConsumeIntegralInRange(0, 3)) {
+                case 0:
+                    write_kept_object(to, std::vector<float>(from.ConsumeIntegral<std::uint8_t>()));
+                    break;
+                case 1: write_kept_object(to, from.ConsumeRandomLengthString(30)); break;
+                case 2: to.put_number(from.ConsumeIntegral<std::uint64_t>()); break;
+                default: to.put_number(std::uint64_t(from.ConsumeIntegralInRange(0, 40)));
+            }
+        }
+        to.commit();
+    }
+    if (from.ConsumeBool()) {
+        std::ifstream file(path(), std::ios::binary);
+        std::string bytes{std::istreambuf_iterator<char>(file), {}};
+        bytes[from.ConsumeIntegralInRange<std::size_t>(0, bytes.size() - 1)] =
+            from.ConsumeIntegral<char>();
+        bytes.resize(from.ConsumeIntegralInRange<std::size_t>(0, bytes.size()));
+        write(bytes);
+    }
+    std::vector<float> floats;
+    std::string text;
+    std::vector<std::vector<double>> tensors;
+    try {
+        kept_reader file(path());
+        file.require_checksum(from.ConsumeBool() ? key : kept_key());
+        read_kept_object(file, floats);
+        read_kept_object(file, text);
+        read_kept_object(file, tensors);
+    } catch (const hvd::checkpoint_error&) {
+    }
+}
+
+void read_options(FuzzedDataProvider& from) {
+    write(words(from, {"\n",
+                       "\n  ",
+                       ": ",
+                       "- ",
+                       "{",
+                       "}",
+                       "[",
+                       "]",
+                       ",",
+                       "&a ",
+                       "*a",
+                       "--- ",
+                       "# ",
+                       "tuning",
+                       "chunk_bytes",
+                       "4KiB",
+                       "elastic.least",
+                       "tcp:",
+                       "1e99",
+                       "-1"}));
+    try {
+        const hvd::configuration made = hvd::read_configuration(path());
+        static_cast<void>(made.apply<hvd::communicator_options>());
+        static_cast<void>(made.apply<hvd::engine_options>());
+        static_cast<void>(made.apply<hvd::elastic_options>());
+    } catch (const hvd::error&) {
+    }
+}
+
+void read_hosts(FuzzedDataProvider& from) {
+    const int form = from.ConsumeIntegralInRange(0, 2);
+    const std::string text = words(from, {"node1", "node2", ":", " slots=", "max_slots=", "65536",
+                                          "2", "\n", "#", ",", "[::1]", " ", "\t", "=", "-"});
+    try {
+        if (form == 1) write(text);
+        const hvdrun::host_list all = form == 0   ? hvdrun::parse_hosts(text)
+                                      : form == 1 ? hvdrun::read_hostfile(path())
+                                                  : hvdrun::read_discovered(text, 3);
+        for (const hvdrun::host_slots& one : all) require(one.slots > 0 && !one.host.empty());
+        require(hvdrun::number_of_slots(all) >= int(all.size()));
+    } catch (const hvdrun::failure&) {
+    }
+}
+
+void read_trace(FuzzedDataProvider& from) {
+    std::string text =
+        from.ConsumeBool()
+            ? R"([{"name":"hvd","ph":"M","pid":0,"args":{"rank":0,"size":2,"clock_offset":0}})"
+              "\n"
+            : "";
+    text += words(from, {"[", "]", "{", "}", ",", "\n", ":", "\"", "\"args\"", "\"rank\":",
+                         "\"size\":", "\"dropped\":", "\"clock_offset\":", "\"name\":\"hvd\"", "-1",
+                         "1e300", "null", "99999999999999999999"});
+    write(text);
+    try {
+        hvd_trace::trace_reader reader(path());
+        for (nlohmann::json event; reader.next(event);) {
+        }
+        require(reader.dropped() + 1 > 0);
+    } catch (const hvd_trace::not_a_trace&) {
+    }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    FuzzedDataProvider from(data, size);
+    switch (from.ConsumeIntegralInRange(0, 4)) {
+        case 0: read_safetensors(from); break;
+        case 1: read_kept_state(from); break;
+        case 2: read_options(from); break;
+        case 3: read_hosts(from); break;
+        default: read_trace(from);
+    }
+    return 0;
+}
