@@ -50,7 +50,7 @@ coordinator_rules rules() {
 
 // Connects to a coordinator and proves to know the secret.
 framed_socket reach(const coordinator_server& server, const shared_secret& secret) {
-    dial to_it(secret, 0, rendezvous_rank);
+    dial to_it(secret, 0, rendezvous_rank, -1);
     const time_point limit = now() + 10 * tuning::second;
     descriptor socket = to_it.to(host_address::loopback(), server.port(), limit, limit);
     REQUIRE(socket);
@@ -319,7 +319,7 @@ TEST_CASE("strangers at a coordinator are dropped, and a member comes in beside 
         strangers.push_back(std::move(s));
     }
     const shared_secret other = membership_secret(new_secret());
-    dial to_it(other, 0, rendezvous_rank);
+    dial to_it(other, 0, rendezvous_rank, -1);
     const time_point limit = now() + 10 * tuning::second;
     CHECK(!to_it.to(host_address::loopback(), server.port(), limit, limit));
     CHECK(to_it.is_foreign());

@@ -151,6 +151,8 @@ def refused(folder):
         "array": (b'[\n{"name":"x"}\n]\n', 2, "not 'hvd_timeline'"),
         "begin": (b"[\n", 2, "ends before its first event"),
         "middle": (b"\n".join([*lines[:4], b'{"ph":"X"', *lines[4:]]), at + 9, "no event of a trace"),
+        "large": (b"\n".join([*lines[:4], b'{"ph":"X","pid":1e3001},', *lines[4:]]), at, "no event of a trace"),
+        "name": (b"\n".join([*lines[:4], b'{"ph":"X","pid":0,"name":1},', *lines[4:]]), at, "no event of a trace"),
         "number": (b"\n".join([*lines[:4], b"17,", *lines[4:]]), at, "no event of a trace"),
         "after": (whole + b"more\n", len(whole), "something follows the end"),
         "version": (whole.replace(b'"version":1', b'"version":9'), 2, "version 9"),

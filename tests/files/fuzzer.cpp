@@ -163,20 +163,39 @@ void read_hosts(FuzzedDataProvider& from) {
 }
 
 void read_trace(FuzzedDataProvider& from) {
-    std::string text =
-        from.ConsumeBool()
-            ? R"([{"name":"hvd","ph":"M","pid":0,"args":{"rank":0,"size":2,"clock_offset":0}})"
-              "\n"
-            : "";
-    text += words(from, {"[", "]", "{", "}", ",", "\n", ":", "\"", "\"args\"", "\"rank\":",
-                         "\"size\":", "\"dropped\":", "\"clock_offset\":", "\"name\":\"hvd\"", "-1",
-                         "1e300", "null", "99999999999999999999"});
+    std::string text = from.ConsumeBool() ? R"([
+{"name":"hvd_timeline","ph":"M","pid":0,"args":{"version":1,"rank":0,"size":2,"clock_offset_ns":0}},
+)"
+                                          : "";
+    text += words(from, {"[",
+                         "]",
+                         "{",
+                         "}",
+                         ",",
+                         "\n",
+                         ":",
+                         "\"",
+                         "\"args\":",
+                         "\"rank\":",
+                         "\"size\":",
+                         "\"dropped\":",
+                         "\"version\":",
+                         "\"clock_offset_ns\":",
+                         "\"name\":",
+                         "\"hvd_timeline\"",
+                         "\"hvd_timeline_end\"",
+                         "\"ph\":\"X\"",
+                         "\"pid\":",
+                         "\"ts\":",
+                         "-1",
+                         "1e300",
+                         "null",
+                         "99999999999999999999"});
     write(text);
     try {
         hvd_trace::trace_reader reader(path());
         for (nlohmann::json event; reader.next(event);) {
         }
-        require(reader.dropped() + 1 > 0);
     } catch (const hvd_trace::not_a_trace&) {
     }
 }

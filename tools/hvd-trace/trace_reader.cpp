@@ -52,8 +52,12 @@ bool trace_reader::next(json& event) {
     if (!event.is_object() || !event.contains("ph") || !event.contains("pid") ||
         (event.contains("ts") && !event["ts"].is_number()))
         refuse("this is no event of a trace");
-    if (event.value("name", "") == "hvd_timeline_end")
-        dropped_ = event.at("args").value("dropped", std::uint64_t(0));
+    try {
+        if (event.value("name", "") == "hvd_timeline_end")
+            dropped_ = event.at("args").value("dropped", std::uint64_t(0));
+    } catch (const json::exception& e) {
+        refuse(std::string("this is no event of a trace: ") + e.what());
+    }
     return true;
 }
 
@@ -75,6 +79,8 @@ json trace_reader::parse() {
         if (is_last_) return json(json::value_t::discarded);
         throw not_a_trace(file_, at_ + (e.byte > 0 ? e.byte - 1 : 0),
                           std::string("this is no event of a trace: ") + e.what());
+    } catch (const json::exception& e) {  // a number that is too large
+        refuse(std::string("this is no event of a trace: ") + e.what());
     }
 }
 

@@ -12,12 +12,12 @@ class Ahead:
     def __init__(self, stages, make, jobs):
         """Calls make(stage, jobs) for each stage, in threads."""
         self.make = make
-        self.unmade, self.busy = list(stages), set()
+        self.unmade, self.busy, self.wanted = list(stages), set(), set()
+        self.jobs = jobs
         self.changed = threading.Condition()
         self.made = {stage["name"]: concurrent.futures.Future() for stage in stages}
-        workers = min(2, jobs, len({stage["build"] for stage in stages}))
-        for _ in range(workers):
-            threading.Thread(target=self.work, args=(max(1, jobs // workers),), daemon=True).start()
+        for _ in range(min(2, jobs)):
+            threading.Thread(target=self.work, daemon=True).start()
 
     def result(self, stage):
         """What make() has returned, or raised."""
@@ -27,15 +27,24 @@ class Ahead:
     def alone_in(self, build):
         """For other work in a build folder."""
         with self.changed:
+            self.wanted.add(build)
             self.changed.wait_for(lambda: build not in self.busy)
+            self.wanted.discard(build)
             self.busy.add(build)
         try:
             yield
         finally:
             self.leave(build)
 
-    def work(self, jobs):
-        while stage := self.take():
+    def stop(self):
+        """No further stage is begun."""
+        with self.changed:
+            self.unmade.clear()
+            self.changed.notify_all()
+
+    def work(self):
+        while taken := self.take():
+            stage, jobs = taken
             future = self.made[stage["name"]]
             try:
                 future.set_result(self.make(stage, jobs))
@@ -49,13 +58,14 @@ class Ahead:
             self.changed.notify_all()
 
     def take(self):
-        """The first stage whose folder nobody uses; None when all are taken."""
+        """The first stage whose folder nobody uses, and the number of compilers for it; None when all are taken."""
         with self.changed:
             while self.unmade:
-                free = next((stage for stage in self.unmade if stage["build"] not in self.busy), None)
+                free = next((stage for stage in self.unmade if stage["build"] not in self.busy | self.wanted), None)
                 if free:
                     self.unmade.remove(free)
+                    shares = self.busy or any(stage["build"] != free["build"] for stage in self.unmade)
                     self.busy.add(free["build"])
-                    return free
+                    return free, max(1, self.jobs // 2) if shares else self.jobs
                 self.changed.wait()
         return None

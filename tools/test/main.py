@@ -105,6 +105,7 @@ class Run:
         self.begun, self.times, self.listed = time.monotonic(), [], []
         budget = os.environ.get("HVD_TEST_BUDGET")
         self.until = self.begun + 60 * float(budget) if budget else None
+        self.ahead = Ahead([], self.make, self.jobs)
         self.ready = {}  # build folders that are configured
         (ROOT / "build").mkdir(exist_ok=True)
 
@@ -303,6 +304,7 @@ def main(words):
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
+        run.ahead.stop()
         end_children()
         if arguments.list:
             print(*(f"{stage} {test['name']}" for stage, test in run.listed), sep="\n")

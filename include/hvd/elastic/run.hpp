@@ -19,11 +19,13 @@ public:
     static void read_kept(State& s) {
         if (s.read_kept_) s.read_kept_();
     }
-    // The files of a state are sealed, if the job wishes it.
+    // The files of a state are sealed, if the job wishes it, and else not.
     template <class State>
     static void seal(State& s, const tcp_options& own, const elastic_options& bounds) {
-        if (s.keeper_ && bounds.seal_states)
-            s.keeper_->set_key(derived_secret(secret_of(own), 0x73746174657300));
+        if (!s.keeper_) return;
+        kept_key key;
+        if (bounds.seal_states) key = derived_secret(secret_of(own), 0x73746174657300);
+        s.keeper_->set_key(key);
     }
     // Takes the objects as the program has made them meanwhile.
     template <class State>

@@ -4,6 +4,8 @@
 
 #include "../standard.hpp"  // first: an older standard is told at once
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,6 +13,7 @@
 
 #include "../comm/communicator.hpp"
 #include "../execution/meet_on_all.hpp"
+#include "../platform/host_identity.hpp"
 #include "../platform/network/wake_up.hpp"
 #include "../transport/tcp/framed_socket.hpp"
 #include "../transport/tcp/launcher_variables.hpp"
@@ -59,7 +62,8 @@ public:
         listening_place mine;
         run_on_all(own, "the sockets of an engine", limit, [&] {
             wake_.emplace(me);
-            const auto o = options_from_environment<tcp_options>();
+            // Ranks of one network need no variable.
+            const auto o = is_one ? tcp_options() : options_from_environment<tcp_options>();
             listener = std::make_unique<listening_socket>(me, 0, addresses_for_ranks(o, is_one));
             mine = known_place_of(o, listener->port(), is_one);
         });

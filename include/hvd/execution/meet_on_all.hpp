@@ -2,7 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <exception>
+
 #include "../protocol/agreement.hpp"
+#include "../protocol/failure_notice.hpp"
 #include "session.hpp"
 
 namespace hvd {
@@ -14,14 +17,17 @@ namespace detail {
 // peer_error with its text. `context` is a number of what is made (`next_context`).
 template <class F>
 void meet_on_all(session& own, const char* name, time_point limit, int context, F f) {
-    // A rank that another one stopped says so in a second round, after the one that failed. Ranks
+    // A rank that another one stopped says so in a later round than the one that failed. Ranks
     // would wait for ever for one that is gone, or that has failed and waits for them in this
-    // round. So it tells them, and the round ends without it.
-    std::exception_ptr stopped;
+    // round. So it tells them, and the round ends without it. Who knows no reason hears the others.
+    std::exception_ptr stopped, unexplained;
     const auto gone = [&] { return own.abandoned() || own.is_unmade(context); };
     run_on_all(own, name, limit, [&] {
         if (!gone()) try {
                 f(gone);
+            } catch (const unexplained_end&) {
+                unexplained = std::current_exception();
+                own.tell_unmade(context);
             } catch (const peer_error&) {
                 stopped = std::current_exception();
                 own.tell_unmade(context);
@@ -30,9 +36,10 @@ void meet_on_all(session& own, const char* name, time_point limit, int context, 
                 throw;
             }
     });
-    run_on_all(own, name, limit, [&] {
-        if (stopped) std::rethrow_exception(stopped);
-    });
+    for (const std::exception_ptr& failure : {stopped, unexplained})
+        run_on_all(own, name, limit, [&] {
+            if (failure) std::rethrow_exception(failure);
+        });
 }
 
 }  // namespace detail

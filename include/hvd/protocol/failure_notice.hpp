@@ -38,6 +38,12 @@ struct failure_notice {
 
 static_assert(std::is_trivially_copyable_v<failure_notice>);
 
+// A rank has ended a connection without a word. It, or another rank, knows why.
+class unexplained_end : public peer_error {
+public:
+    using peer_error::peer_error;
+};
+
 inline failure_notice notice_of(int sender, word what, std::string_view text,
                                 const std::vector<int>& ranks) {
     failure_notice n;

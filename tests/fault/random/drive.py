@@ -5,7 +5,8 @@
 
 PLACE is threads, node, nodes, hosts, tcp or tcp_hosts; a run is decided by its place and its seed, FIRST and those after it. A rank that is
 stopped is continued from here. The complaints of the ranks are printed with the plan of the run and the command that
-repeats it. HVD_FAULT_RUNS multiplies COUNT. On tcp, strangers connect to the ports of the ranks and send noise."""
+repeats it. HVD_FAULT_RUNS multiplies COUNT. On tcp, unauthenticated connections bring noise
+to the ports of the ranks in most runs."""
 
 import ctypes
 import glob
@@ -183,12 +184,12 @@ def free_port():
                 pass
 
 
-class Strangers:
-    """Connect to all ports of the ranks, and send noise."""
+class Noise:
+    """Unauthenticated connections to all ports of the ranks."""
 
     def __init__(self, board, seed):
-        self.board, self.noise, self.over, self.open = board, random.Random(seed), threading.Event(), []
-        self.thread = threading.Thread(target=self.come)
+        self.board, self.dice, self.over, self.open = board, random.Random(seed), threading.Event(), []
+        self.thread = threading.Thread(target=self.come, daemon=True)
         self.thread.start()
 
     def come(self):
@@ -200,12 +201,12 @@ class Strangers:
         try:
             one = socket.create_connection(("127.0.0.1", port), timeout=0.2)
             one.setblocking(False)
-            one.send(self.noise.randbytes(self.noise.choice([0, 1, 12, 36, 200, 5000])))
+            one.send(self.dice.randbytes(self.dice.choice([0, 1, 12, 36, 200, 5000])))
         except OSError:
             return
         self.open.append(one)
-        while len(self.open) > 40 or (self.open and self.noise.random() < 0.5):
-            self.open.pop(self.noise.randrange(len(self.open))).close()
+        while len(self.open) > 40 or (self.open and self.dice.random() < 0.5):
+            self.open.pop(self.dice.randrange(len(self.open))).close()
 
     def end(self):
         self.over.set()
@@ -247,7 +248,7 @@ def play(place, seed):
             process, cut = place.start(seed, ranks, hosts, folder, stdout=output, stderr=subprocess.STDOUT)
             limit = time.monotonic() + HANGS_AFTER
             complaints = []
-            strangers = Strangers(board, seed) if "strangers" in plan else None
+            noise = Noise(board, seed) if "noise at" in plan else None
             while process.poll() is None and not complaints:
                 board.attend(cut)
                 time.sleep(0.005)
@@ -257,8 +258,8 @@ def play(place, seed):
                 if time.monotonic() > limit:
                     complaints.append(f"it hangs: no end within {HANGS_AFTER:.0f} s")
                     ask_for_stacks(board.processes() if place.name != "threads" else [process.pid])
-            if strangers:
-                strangers.end()
+            if noise:
+                noise.end()
             end(process, board.processes() if place.name != "threads" else [])
         said = [f"plan of {place.name} {seed}: {plan}"]
         for rank in range(ranks):

@@ -12,7 +12,7 @@
 // knows the whole run, and what it must give.
 namespace faults {
 
-// On tcp the ranks are processes without MPI, on tcp_hosts on several hosts as they say.
+// On tcp the ranks are processes without MPI, on tcp_hosts they declare several hosts.
 enum class place { threads, node, nodes, hosts, tcp, tcp_hosts };
 inline constexpr const char* place_names[] = {"threads", "node", "nodes",
                                               "hosts",   "tcp",  "tcp_hosts"};
@@ -141,7 +141,7 @@ struct plan {
     std::vector<int> hosts;     // ranks of each host
     std::int64_t deadline = 0;  // nanoseconds
     bool has_arena = false;
-    bool has_strangers = false;   // who send noise to all ports
+    bool has_noise = false;       // unauthenticated connections to all ports
     bool unmaps = false;          // plain memory is unmapped after the calls, and not only poisoned
     bool destroys_first = false;  // the communicator is destroyed before memory is poisoned
     std::vector<step> steps;
@@ -207,7 +207,7 @@ private:
 // On a busy machine all that is long takes `patience` times as long.
 inline plan::plan(std::uint64_t number, faults::place where, int patience)
     : seed(number), place(where) {
-    dice d(number * 4 + std::uint64_t(where));
+    dice d(number * 8 + std::uint64_t(where));
     ranks = int(d.pick<int>({{2, 3}, {3, 4}, {4, 3}}));
     if (place == place::hosts || place == place::tcp_hosts) {
         const int two = ranks / 2;
@@ -221,7 +221,7 @@ inline plan::plan(std::uint64_t number, faults::place where, int patience)
     // Between nodes only the deadline tells of some failures.
     if (place == place::nodes || place == place::hosts || node_size > 0 || d.chance(75))
         deadline = d.between(250, 500) * patience * millisecond;
-    has_strangers = is_on_tcp() && d.chance(60);
+    has_noise = is_on_tcp() && d.chance(60);
     has_arena = d.chance(80);
     unmaps = d.chance(40);
     destroys_first = d.chance(40);
@@ -317,7 +317,7 @@ inline std::string plan::text() const {
     }
     all += deadline > 0 ? ", a deadline of " + std::to_string(deadline / millisecond) + " ms"
                         : ", no deadline";
-    if (has_strangers) all += ", strangers at all ports";
+    if (has_noise) all += ", noise at all ports";
     all += unmaps ? ", memory is unmapped" : ", memory is poisoned";
     all += destroys_first ? " after its communicator is destroyed\n" : "\n";
     for (const step& s : steps)

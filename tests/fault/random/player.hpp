@@ -164,7 +164,15 @@ private:
         comm_ = make_(options_of(plan_, plan_.deadline));
         comm_.observer().own = &striker_;
         if (!plan_.has_arena) return;
-        arena_.emplace(comm_, plain_bytes());
+        // A rank whose fault strikes in its first call may have gone before the others have theirs.
+        try {
+            arena_.emplace(comm_, plain_bytes());
+        } catch (const hvd::peer_error& e) {
+            word_.say(std::string("the arena: ") + e.what());
+            judge_error(e, true);
+            over_ = true;
+            return;
+        }
         in_arena_ = reinterpret_cast<std::byte*>(
             arena_->template tensor<float>(hvd::shape(areas * area_elements)).data());
     }

@@ -12,7 +12,8 @@
 #include "player.hpp"
 
 // Plays one run of plan.hpp: `program PLACE SEED FOLDER`, on one rank of MPI or of TCP, or on all
-// ranks if these are threads. Without a folder it prints the plan. drive.py makes the folder and judges.
+// ranks if these are threads. Without a folder it prints the plan. drive.py makes the folder and
+// judges.
 
 namespace {
 
@@ -102,7 +103,9 @@ int play_on_processes([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv,
 int main(int argc, char** argv) {
     if (argc < 3) return 2;
     int where = 0;
-    while (where < 5 && std::string(argv[1]) != place_names[where]) ++where;
+    while (where < int(std::size(place_names)) && std::string(argv[1]) != place_names[where])
+        ++where;
+    if (where == int(std::size(place_names))) return 2;
     const char* const patience = std::getenv("HVD_FAULT_PATIENCE");
     const plan all(std::strtoull(argv[2], nullptr, 10), place(where),
                    patience != nullptr ? std::atoi(patience) : 1);

@@ -14,6 +14,7 @@
 #include <new>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "board.hpp"
 #include "plan.hpp"
@@ -133,11 +134,19 @@ private:
     // None that is not open now.
     void limit_descriptors(bool wanted) {
         if (std::exchange(is_limited_, wanted) == wanted) return;
-        if (wanted) getrlimit(RLIMIT_NOFILE, &descriptors_);
-        int first = 0;
-        while (fcntl(first, F_GETFD) >= 0) ++first;
-        const rlimit few{rlim_t(first), descriptors_.rlim_max};
-        setrlimit(RLIMIT_NOFILE, wanted ? &few : &descriptors_);
+        if (!wanted) {
+            setrlimit(RLIMIT_NOFILE, &descriptors_);
+            for (const int filler : fillers_) close(filler);
+            return fillers_.clear();
+        }
+        getrlimit(RLIMIT_NOFILE, &descriptors_);
+        int end = 0;
+        for (int n = 0; n < 1000; ++n)
+            if (fcntl(n, F_GETFD) >= 0) end = n + 1;
+        while (int(fillers_.empty() ? -1 : fillers_.back()) < end)  // no gaps
+            fillers_.push_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
+        const rlimit few{rlim_t(fillers_.back()) + 1, descriptors_.rlim_max};
+        setrlimit(RLIMIT_NOFILE, &few);
     }
 
     bool is_signal() const { return fault_->what == kind::killed || fault_->what == kind::stopped; }
@@ -168,6 +177,7 @@ private:
     timer_t timer_{};
     bool has_timer_ = false;
     bool is_limited_ = false;
+    std::vector<int> fillers_;
     rlimit descriptors_{};
 };
 

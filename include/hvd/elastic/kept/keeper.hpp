@@ -77,12 +77,15 @@ public:
 
     const std::string& directory() const { return directory_; }
 
-    // The files are sealed with this key: before the first one is read or written.
+    // The files are sealed with this key, if there is one: before the first is read or written.
     void set_key(const kept_key& key) {
         const lock_guard lock(mutex_);
         key_ = key;
     }
-    const kept_key& key() const { return key_; }
+    kept_key key() const {
+        const lock_guard lock(mutex_);
+        return key_;
+    }
 
     // One process of a host writes for all of them. @throws checkpoint_error if that of another job
     // does so in the same directory
@@ -143,7 +146,7 @@ private:
     // Returns why it failed. The line is written once, and not again for each step.
     std::string write() {
         try {
-            kept_writer file(path_, written_step_, key_);
+            kept_writer file(path_, written_step_, key());
             write_(file, written_);
             file.commit();
             has_told_ = false;

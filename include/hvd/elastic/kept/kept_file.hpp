@@ -69,7 +69,7 @@ private:
 class kept_writer {
 public:
     kept_writer(const std::string& path, std::int64_t step, const kept_key& key = {})
-        : file_(path), is_sealed_(key.has_value()), sum_(key) {
+        : file_(path, 0644), is_sealed_(key.has_value()), sum_(key) {
         put_number(kept_head(step, is_sealed_));
     }
     void put(const void* data, std::size_t n) {
@@ -118,6 +118,8 @@ public:
         constexpr std::size_t least = sizeof(kept_head) + sizeof(std::uint64_t);
         end_ = std::size_t(status.st_size);
         if (!S_ISREG(status.st_mode)) refuse("is no regular file");
+        if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+            refuse("can be written by other users: it needs a mode such as 600");
         if (end_ < least) refuse("is no state of an elastic job, or torn: it has ", end_, " bytes");
         read_bytes(0, static_cast<void*>(&head_), sizeof head_);
         if (!head_.is_valid())

@@ -173,7 +173,7 @@ private:
     // Candidate 0 is at the address that the launcher gave.
     bool reach(std::size_t candidate, time_point limit) {
         if (candidate > 0 && is_gone(candidates_[candidate - 1])) return false;
-        dial to_it(secret_, 0, rendezvous_rank, &static_);
+        dial to_it(secret_, 0, rendezvous_rank, own_.rank, &static_);
         for (const address_and_port& at : addresses_of(candidate)) {
             descriptor socket =
                 to_it.to(at.address, at.port, now() + patience, now() + patience_with_host);

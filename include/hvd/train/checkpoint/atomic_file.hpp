@@ -25,8 +25,8 @@ namespace detail {
 class file_descriptor {
 public:
     file_descriptor() = default;
-    file_descriptor(const std::string& path, int flags)
-        : handle_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
+    file_descriptor(const std::string& path, int flags, mode_t rights = 0666)
+        : handle_(::open(path.c_str(), flags | O_CLOEXEC, rights)) {}
     file_descriptor(file_descriptor&& other) noexcept : handle_(std::exchange(other.handle_, -1)) {}
     file_descriptor& operator=(file_descriptor&& other) noexcept {
         std::swap(handle_, other.handle_);
@@ -93,7 +93,8 @@ private:
 // old file. If several write at the same time, the last to commit wins.
 class atomic_file {
 public:
-    explicit atomic_file(std::string path) : path_(std::move(path)), temporaries_(path_) {
+    explicit atomic_file(std::string path, mode_t rights = 0666)
+        : path_(std::move(path)), rights_(rights), temporaries_(path_) {
         require_no_nul(path_.c_str(), "the path", path_);
         require_replaceable();
         temporaries_.remove_those_of_the_dead();
@@ -136,7 +137,7 @@ private:
     // the file system has no locks, nobody removes it.
     bool create() {
         temporary_ = temporaries_.new_name();
-        file_ = file_descriptor(temporary_, O_WRONLY | O_CREAT | O_EXCL);
+        file_ = file_descriptor(temporary_, O_WRONLY | O_CREAT | O_EXCL, rights_);
         if (file_.get() < 0 && errno == EEXIST) return false;
         if (file_.get() < 0) fail("cannot be written");
         struct stat status;
@@ -149,6 +150,7 @@ private:
     }
 
     std::string path_;
+    mode_t rights_;
     temporary_files temporaries_;
     std::string temporary_;
     file_descriptor file_;

@@ -34,17 +34,19 @@ struct another_kind {
 // Connects to one address and proves that both sides know the secret, while the caller waits.
 class dial {
 public:
-    dial(const shared_secret& secret, int me, int peer, const another_kind* another = nullptr)
-        : secret_(secret), me_(me), peer_(peer), another_(another) {}
+    // Errors name the rank `told_as`.
+    dial(const shared_secret& secret, int me, int peer, int told_as,
+         const another_kind* another = nullptr)
+        : secret_(secret), me_(me), peer_(peer), told_as_(told_as), another_(another) {}
 
     // Returns no connection if that fails: `why` says the reason. The peer's host answers before
     // `until`, and the peer before `limit`.
-    // @throws usage_error if this process or this host has no descriptor left
+    // @throws usage_error if this process has no descriptor left
     descriptor to(const host_address& address, std::uint16_t port, time_point until,
                   time_point limit) {
         is_foreign_ = false;
         descriptor socket = begin_connect(address, port);
-        if (!socket && is_out_of_descriptors(errno)) throw_system(me_, "socket", errno);
+        if (!socket && errno == EMFILE) throw_system(told_as_, "socket", EMFILE);
         if (!socket) why_ = strerror(errno);
         else if (!await_socket(socket, POLLOUT, until)) why_ = "it does not answer";
         else if (const int code = error_of(socket); code != 0) why_ = strerror(code);
@@ -77,7 +79,7 @@ private:
     }
 
     const shared_secret& secret_;
-    int me_, peer_;
+    int me_, peer_, told_as_;
     const another_kind* another_;
     message why_;
     bool is_foreign_ = false;

@@ -109,6 +109,7 @@ private:
         std::vector<outgoing_connection> outgoing;
         int closed_by = -1;  // the place of the rank that has failed
         message why{};
+        bool is_explained = true;
         time_point refused_since = never;  // by the system
         bool missed(std::size_t i, int me) const { return !sockets[i] && ranks[i] != me; }
     };
@@ -189,8 +190,10 @@ private:
         if (m.closed_by >= 0) return;
         m.closed_by = place;
         m.why = text("rank ", place, " has given it up");
+        m.is_explained = false;
         if (!is_notice(last.news, int(m.ranks.size())) || last.news.what != word::failed) return;
         m.why = last.news.text;
+        m.is_explained = true;
         const int failed = last.news.ranks[0];
         if (failed >= 0 && m.ranks[std::size_t(failed)] != rank_) m.closed_by = failed;
     }
@@ -323,10 +326,10 @@ private:
             if (!connects_to(m.ranks[i])) who += print_origin(places_[std::size_t(m.ranks[i])]);
             late.push_back(int(i));
         }
-        throw peer_error(me,
-                         text("hvd: making of a communicator on rank ", me, ": ", who,
-                              m.closed_by >= 0 ? "" : " did not come in time"),
-                         std::move(late));
+        const message all = text("hvd: making of a communicator on rank ", me, ": ", who,
+                                 m.closed_by >= 0 ? "" : " did not come in time");
+        if (!m.is_explained) throw unexplained_end(me, all, std::move(late));
+        throw peer_error(me, all, std::move(late));
     }
 
     const int rank_;

@@ -2,6 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <span>
+#include <string>
+#include <vector>
+
 #include "../../core/settings/tcp_options.hpp"
 #include "../../platform/host_identity.hpp"
 #include "../../platform/network/resolve.hpp"
@@ -25,11 +29,12 @@ inline bool is_of_one_host(const tcp_options& o) {
 }
 
 // The addresses at which the sockets of this process listen for other ranks: none stands for all.
-// Ranks of this host come by the loopback address also where an interface is given.
+// Ranks of this host come by the loopback address, also beside others.
 inline std::vector<host_address> addresses_for_ranks(const tcp_options& o, bool is_of_one_host) {
+    if (is_of_one_host) return {host_address::loopback()};
     std::vector<host_address> at;
     if (!o.interface.empty()) at = own_addresses(o.interface);
-    if (is_of_one_host || !at.empty()) add_once(at, host_address::loopback());
+    if (!at.empty()) add_once(at, host_address::loopback());
     return at;
 }
 

@@ -60,7 +60,7 @@ public:
 private:
     // Connects, and proves that both know the secret. The rendezvous may not be there yet.
     descriptor reach(time_point limit) {
-        dial to_it(secret_, rank_, rendezvous_rank, &elastic_);
+        dial to_it(secret_, rank_, rendezvous_rank, rank_, &elastic_);
         for (std::size_t i = 0;; ++i) {
             const time_point until = now() + patience_with_host;
             descriptor socket = to_it.to(addresses_[i % addresses_.size()], place_.port,
