@@ -20,6 +20,13 @@ namespace detail {
 // looked for.
 class frame_reader {
 public:
+    // As for frame_writer.
+    void set_up() {
+        blocks_.reserve(2 * tuning::messages_under_way);
+        notices_.reserve(4);
+        in_.reserve(room);
+    }
+
     // A message fills the memory. It may be shorter if `size` is given, which gets its size.
     void add(std::byte* data, std::size_t bytes, std::size_t* size = nullptr) {
         blocks_.push_back({data, bytes, size});

@@ -20,6 +20,13 @@ namespace detail {
 // which it keeps. A notice goes before the next frame of data.
 class frame_writer {
 public:
+    // A rank without memory can't tell it in the middle of a call. So what calls need is there
+    // before the first one, as for MPI.
+    void set_up() {
+        blocks_.reserve(2 * tuning::messages_under_way);
+        notices_.reserve(4);
+    }
+
     // `data` stays untouched until is_idle().
     void add(const std::byte* data, std::size_t bytes) {
         blocks_.push_back({data, bytes});

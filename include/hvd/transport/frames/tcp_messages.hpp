@@ -26,9 +26,12 @@ public:
 
     // One wire for each rank; none for this one.
     explicit basic_tcp_messages(std::vector<Wire> wires) : links_(wires.size()) {
+        fds_.reserve(wires.size());
         for (std::size_t p = 0; p < wires.size(); ++p) {
             links_[p].wire = std::move(wires[p]);
             if (!links_[p].wire) continue;
+            links_[p].out.set_up();
+            links_[p].in.set_up();
             tune_socket(links_[p].wire.socket());
             keep_with_busy_peer(links_[p].wire.socket());
         }
