@@ -310,7 +310,7 @@ void on_jobs(const std::function<void(int)>& f) {
     }
 }
 
-// What came of the first world of a rank.
+// The outcome of the first world of a rank.
 struct beginning {
     bool is_made, was_refused;
     complaint why;
@@ -359,7 +359,7 @@ bool check_beginning(const layout& l, resource what, int victim, long n) {
     return all[victim].was_refused;
 }
 
-// What came of the part of a process in an elastic job.
+// The outcome of the part of a process in an elastic job.
 struct part {
     bool was_refused;
     double weight;

@@ -3,6 +3,7 @@
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -29,10 +30,12 @@ void require(bool holds) {
     if (!holds) std::abort();
 }
 
-// In memory, and gone when the program ends well.
+// Gone when the program ends well.
 const std::string& path() {
     static const std::string made = [] {
-        static std::string name = "/dev/shm/hvd-fuzzer." + std::to_string(getpid());
+        static std::string name =
+            (std::filesystem::temp_directory_path() / ("fuzzed." + std::to_string(getpid())))
+                .string();
         std::atexit([] { unlink(name.c_str()); });
         return name;
     }();

@@ -38,6 +38,11 @@ class Lines(LauncherTest):
             "--mca btl_tcp_if_include eth1 --mca oob_tcp_if_include eth1 -x A -x HVD_TUNING --tag-output --timestamp-output "
             "--output-filename out --mca pml ob1")
 
+    def test_the_users_secret_goes_along(self):
+        seals = f"HVD_SEAL_STATES=1 HVD_SECRET_FILE={self.folder}/mine "
+        self.assertEqual(self.line(OPEN_MPI_5, "-np", 2, "--secret-file", "mine"),
+                         f"{seals}mpirun {AS_ROOT}-n 2 --host localhost:2 --bind-to none --map-by slot -x HVD_SEAL_STATES -x HVD_SECRET_FILE --output tag")
+
     def test_open_mpi_4_on_many_hosts(self):
         line = self.line(OPEN_MPI_4, "-H", ",".join(f"h{i}:1" for i in range(64)))
         self.assertIn(" --mca plm_rsh_no_tree_spawn true --mca plm_rsh_num_concurrent 64 ", line)

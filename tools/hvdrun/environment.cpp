@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <string_view>
 
 #include <unistd.h>
@@ -40,6 +41,12 @@ environment forwarded(const options& o) {
         if (name.rfind("HVD_", 0) == 0) result.emplace(name, value);
     for (const char* name : set_by_hvdrun) result.erase(name);
     return result;
+}
+
+environment secret_of_user(const options& o) {
+    if (o.secret_file.empty()) return {};
+    return {{"HVD_SECRET_FILE", std::filesystem::absolute(o.secret_file).string()},
+            {"HVD_SEAL_STATES", "1"}};
 }
 
 environment contract(const options& o, const placement& place, int ranks,

@@ -18,6 +18,9 @@ environment own_environment();
 // The variables that other hosts get: those of -x, and all HVD_* but those that hvdrun sets.
 environment forwarded(const options& o);
 
+// The user's secret, for ranks to which hvdrun passes none: the launcher of an MPI starts them.
+environment secret_of_user(const options& o);
+
 // The variables by which a rank knows its place and finds the others.
 environment contract(const options& o, const placement& place, int ranks,
                      const std::string& rendezvous);

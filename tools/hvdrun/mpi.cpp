@@ -227,11 +227,13 @@ std::string mpi_launch::line() const {
 mpi_launch launch_by_mpi(const options& o, const std::vector<placement>& places) {
     const mpi_launcher launcher = find_mpi_launcher(o.mpi_launcher);
     parts p{o, used_hosts(places), {launcher.program}};
-    const std::map<std::string, std::string> variables = forwarded(o);
+    environment variables = forwarded(o), own = secret_of_user(o);
+    own.insert(o.variables.begin(), o.variables.end());
+    variables.insert(own.begin(), own.end());
     add_launcher(p, launcher.kind, variables);
     p.command.insert(p.command.end(), o.mpi_args.begin(), o.mpi_args.end());
     p.command.insert(p.command.end(), o.program.begin(), o.program.end());
-    return {p.command, o.variables, o.output_folder};
+    return {p.command, own, o.output_folder};
 }
 
 void become(const mpi_launch& launch, bool verbose) {

@@ -82,11 +82,11 @@ STAGES = [
     {"name": "units", "build": "gcc", "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "packages": ["format-check"], "cpu": [250, 420], "units": [8, 9]},
     {"name": "collectives", "build": "clang", "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "cpu": [350, 460], "units": [19, 16]},
     {"name": "training", "build": "clang", "tests": ["train", "interop"], "but": ["apart", "emulated", "interop.torch*", "interop.dlib*"],
-     "packages": ["venv"], "cpu": [300, 400], "units": [17, 17]},
+     "packages": ["venv"], "cpu": [300, 300], "units": [17, 14]},
     {"name": "engine", "build": "clang", "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [140, 160], "units": [11, 8]},
     # Ranks and jobs that wait for a deadline need no processor.
     {"name": "elastic", "build": "clang", "parallel": 2, "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [200, 300], "units": [6, 9]},
-    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 3, "packages": ["network"], "cpu": [200, 260], "units": [10, 14]},
+    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 3, "packages": ["network"], "cpu": [200, 260], "units": [10, 15]},
     {"name": "launcher", "build": "clang", "parallel": 2, "tests": ["launcher"], "packages": ["venv"], "packages_of_all": ["slurm"], "cpu": [90, 90], "units": [10, 8]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
@@ -94,7 +94,7 @@ STAGES = [
      "tests": ["unit.[!k]*", "tcp.messages", "tcp.foreign_bytes", "tcp.fuzzer", "files", "elastic", "engine", "fault.threads", "fault.giving_up", "fault.is_killed.mpi.np3", "fault.throws.mpi.np3",
                "fault.without_memory.mpi.np2", "collective.*.mpi.np3", "train.*.threads", "device"],
      "core_of": ["collective", "train", "device"], "in_turns": {"collective": 3, "train": 2, "device": 2}, "variables": FEW_RANKS,
-     "cpu": [0, 1200], "units": [0, 30]},
+     "cpu": [0, 1000], "units": [0, 29]},
     {"name": "tsan", "build": "tsan", "level": "all", "slower": 4, "parallel": 2, "but": [*NOT_SANITIZED, "unit", "train.device*"],
      "tests": ["tcp.[fm]*", "elastic.[mr]*", "engine", "fault.threads", "collective.*.threads", "train.optimizer.threads", "train.fused_step.threads", "device"],
      "core_of": ["collective", "device"], "in_turns": {"device": 2}, "variables": FEW_RANKS,

@@ -33,7 +33,7 @@ struct kept_head {
 
     bool is_sealed() const { return mark == sealed; }
     bool is_valid() const { return (mark == current || mark == sealed) && check == check_of(step); }
-    // Of what follows the objects.
+    // The size of what follows the objects.
     std::size_t end_bytes() const {
         return sizeof(std::uint64_t) + (is_sealed() ? sizeof(digest256) : 0);
     }
@@ -55,7 +55,7 @@ public:
         if (seal_) seal_->add(chunk);
     }
     std::uint64_t value() const { return all_.value(); }
-    // Of the bytes and their checksum. Nothing is added after it.
+    // It covers the bytes and their checksum. Nothing is added after it.
     digest256 seal() {
         const std::uint64_t sum = value();
         return seal_->add(std::as_bytes(std::span(&sum, 1))).finish();
