@@ -497,7 +497,9 @@ TEST_CASE("ranks whose network is lost, or whose NCCL fails, go on anew") {
                     CHECK(all[std::size_t(r)].weights == expected(20));
                     CHECK(all[std::size_t(r)].sizes.back() == size - 1);
                 }
-                CHECK(emulation::calls_of("ncclCommInitRankConfig") == size + size - 1);
+                // On a busy machine they may shrink before they see that a network is lost.
+                const int made = emulation::calls_of("ncclCommInitRankConfig");
+                CHECK((made == size + size - 1 || (is_network && made == size)));
             });
 }
 
