@@ -257,6 +257,7 @@ TEST_CASE("callbacks are told that a device failed, or that ranks came too late"
                      why = text_of<hvd::error>([&] { std::rethrow_exception(failure); });
                      ++called;
                  }});
+            if (!late) world.barrier();  // both have submitted it
             if (!late && world.rank() == 0) e.fail(nullptr);
             wait_for(called, 1);
             CHECK(has(why, late ? "did not come in time" : "rank 0 failed"));
