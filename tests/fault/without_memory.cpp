@@ -8,6 +8,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -345,6 +346,25 @@ TEST_CASE("a rank that does not come to the making of the world is waited for un
     check_that_it_works(comm);
     auto other = communicator::world();
     check_that_it_works(other);
+}
+
+TEST_CASE("a making of the world that some ranks have left hinders no later one") {
+    const failing_rank_does_not_hang guard;
+    using namespace std::chrono_literals;
+    auto comm = world();
+    std::minstd_rand draw(1);
+    for (int i = 0; i < 20; ++i) {
+        const auto late = std::chrono::microseconds(15000 + draw() % 10000);
+        if (comm.rank() == i % comm.size()) std::this_thread::sleep_for(late);
+        communicator made;
+        try {
+            made = communicator::world({.node_size = comm.size(), .deadline = 20ms});
+        } catch (const hvd::peer_error&) {
+        }
+        check_that_it_works(comm);
+        auto later = communicator::world();
+        check_that_it_works(later);
+    }
 }
 #endif
 

@@ -15,7 +15,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[up] / folder) for u
 from ahead import Ahead  # noqa: E402
 from build import ROOT, Broken, Build, matches  # noqa: E402
 from packages import Packages  # noqa: E402
-from results import Results  # noqa: E402
+from results import ENDING, Results  # noqa: E402
 from stages import BUILDS, STAGES  # noqa: E402
 from turns import has_turn  # noqa: E402
 
@@ -291,7 +291,7 @@ def end_children():
 def main(words):
     arguments = Arguments(words)
     run = Run(arguments)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ENDING:
         signal.signal(number, stop)
     signal.signal(signal.SIGALRM, too_long)
     run.results.start_guard()
@@ -302,7 +302,7 @@ def main(words):
     except Exception:  # noqa: BLE001  the closing line is the last, whatever is wrong
         run.results.fail("the run", "a fault of its own", traceback.format_exc().splitlines())
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in ENDING:
             signal.signal(number, signal.SIG_IGN)
         run.ahead.stop()
         end_children()

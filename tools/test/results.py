@@ -8,6 +8,7 @@ import sys
 
 TAIL = 60  # lines of a failed test's output
 GOOD = ("OK", "EXPECTEDFAIL")
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that end a run
 
 
 def closing_line(passed, failed, skipped):
@@ -78,13 +79,13 @@ class Results:
 
     def start_guard(self):
         reading, writing = os.pipe()
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # the child is never found with the handlers of the run
         if os.fork() == 0:
             os.setsid()
             os.close(writing)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.SIG_IGN)
             print_what_is_left_unsaid(reading)
             os._exit(0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
         os.close(reading)
         self.guard = writing
         self.tell()

@@ -52,11 +52,21 @@ public:
 
     bool should_give_up() const { return now() > limit_ || (gone_ != nullptr && gone_(asked_)); }
 
-    // Duplicates a communicator of the user.
+    // Duplicates a communicator of the user. MPIs mix up two such calls on one communicator, if some
+    // ranks have left the first one: so it is waited for, as all ranks come to it with the second.
     MPI_Comm duplicate(MPI_Comm handle) {
-        MPI_Request request = MPI_REQUEST_NULL;
-        check_mpi(MPI_Comm_idup(handle, &words_->comm, &request), "MPI_Comm_idup", -1);
-        await(request);
+        if (words* const earlier = left_duplicate_of(handle)) {
+            await(earlier->duplicate);
+            MPI_Comm_delete_attr(handle, key_of_left_duplicates());
+            MPI_Free_mem(earlier);
+        }
+        check_mpi(MPI_Comm_idup(handle, &words_->comm, &words_->duplicate), "MPI_Comm_idup", -1);
+        try {
+            await(words_->duplicate);
+        } catch (...) {
+            if (left_) MPI_Comm_set_attr(handle, key_of_left_duplicates(), words_);
+            throw;
+        }
         return words_->comm;
     }
 
@@ -100,9 +110,29 @@ public:
 private:
     struct words {
         MPI_Comm comm = MPI_COMM_NULL;
+        MPI_Request duplicate = MPI_REQUEST_NULL;
         int mine = 0, first = 0;
         char text[256] = {};
     };
+
+    // The communicator that was to be duplicated keeps what MPI needs of a call that was left.
+    static int key_of_left_duplicates() {
+        static const int key = [] {
+            int made = MPI_KEYVAL_INVALID;
+            check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, MPI_COMM_NULL_DELETE_FN, &made,
+                                             nullptr),
+                      "MPI_Comm_create_keyval", -1);
+            return made;
+        }();
+        return key;
+    }
+    static words* left_duplicate_of(MPI_Comm handle) {
+        void* left = nullptr;
+        int is_there = 0;
+        check_mpi(MPI_Comm_get_attr(handle, key_of_left_duplicates(), &left, &is_there),
+                  "MPI_Comm_get_attr", -1);
+        return is_there != 0 ? static_cast<words*>(left) : nullptr;
+    }
 
     [[gnu::cold]] void learn(MPI_Comm comm, const std::exception_ptr& failure) {
         int size = 0;
