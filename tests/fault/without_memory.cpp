@@ -7,8 +7,8 @@
 #include <functional>
 #include <new>
 #include <optional>
-#include <string>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 

@@ -52,8 +52,8 @@ public:
 
     bool should_give_up() const { return now() > limit_ || (gone_ != nullptr && gone_(asked_)); }
 
-    // Duplicates a communicator of the user. MPIs mix up two such calls on one communicator, if some
-    // ranks have left the first one: so it is waited for, as all ranks come to it with the second.
+    // Duplicates a communicator of the user. MPIs mix up two such calls on one communicator if some
+    // ranks have left the first one. So it is ended first: all ranks come to it with the second.
     MPI_Comm duplicate(MPI_Comm handle) {
         if (words* const earlier = left_duplicate_of(handle)) {
             await(earlier->duplicate);
