@@ -91,7 +91,10 @@ int OMPI_C_MPI_COMM_NULL_COPY_FN(void*, int, void*, void*, void*, int* flag) {
     return *flag = 0, 0;
 }
 int MPI_Comm_create_keyval(void*, void*, int* key, void*) { return *key = 0, 0; }
+int OMPI_C_MPI_COMM_NULL_DELETE_FN(void*, int, void*, void*) { return 0; }
 int MPI_Comm_set_attr(void*, int, void*) { return 0; }
+int MPI_Comm_get_attr(void*, int, void*, int* flag) { return *flag = 0, 0; }
+int MPI_Comm_delete_attr(void*, int) { return 0; }
 int MPI_Comm_free_keyval(int*) { return 0; }
 int MPI_Iprobe(int, int, void*, int* flag, void*) { return *flag = 0, 0; }
 int MPI_Recv(void*, int, void*, int, int, void*, void*) { return 0; }
