@@ -58,8 +58,11 @@ class Build:
                        if not o.startswith("-Dmpi_flavour")]
         # Many processors are busy with smaller units.
         options.append(f"-Dunity_size={14 if self.jobs <= 4 else 4}")
-        # g++ needs a sixth less time if it has more memory before it looks for what it no longer needs.
-        flags = [*self.table.get("flags", []), *(["--param=ggc-min-heapsize=1000000"] if self.table.get("compiler") == "g++" else [])]
+        compiler, flags = self.table.get("compiler"), list(self.table.get("flags", []))
+        if compiler:  # Units name their files by whole paths, also in texts: without this clone's folder ccache finds those of another.
+            flags.append(f"-ffile-prefix-map={self.folder}/../../=")
+        if compiler == "g++":  # It needs a sixth less time if it has more memory before it looks for what it no longer needs.
+            flags.append("--param=ggc-min-heapsize=1000000")
         if flags:
             options.append(f"-Dcpp_args={flags}")
         return options

@@ -322,6 +322,17 @@ public:
         return {};
     }
 
+protected:
+    // Makes the plan of the call that `make()` gives.
+    template <class Options, class Make>
+    plan<B> make(collective kind, const Options& o, Make make) {
+        const auto held = access::hold(self(), kind);
+        return plan<B>(
+            session(),
+            prepare(own(), kind, o, [&] { return shared<kept<decltype(make())>>::make(make); }),
+            o.deadline);
+    }
+
 private:
     Comm& self() { return static_cast<Comm&>(*this); }
     auto& own() { return access::session_of(self()); }
@@ -346,16 +357,6 @@ private:
                     list, as_operation(op), o);
             });
         return {};
-    }
-
-    // Makes the plan of the call that `make()` gives.
-    template <class Options, class Make>
-    plan<B> make(collective kind, const Options& o, Make make) {
-        const auto held = access::hold(self(), kind);
-        return plan<B>(
-            session(),
-            prepare(own(), kind, o, [&] { return shared<kept<decltype(make())>>::make(make); }),
-            o.deadline);
     }
 };
 

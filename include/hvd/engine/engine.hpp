@@ -14,6 +14,15 @@ inline namespace v0 {
 
 namespace detail {
 
+// Gives code that does not know the backend the part of an engine that has no types.
+struct engine_access {
+    // Null after a move.
+    template <class Engine>
+    static shared<engine_core> core_of(const Engine& on) {
+        return on ? on.parts_->core : shared<engine_core>();
+    }
+};
+
 // The options that all ranks must give alike.
 template <class F>
 void each_compared(const engine_options& o, F f) {
@@ -234,6 +243,8 @@ public:
     std::size_t run_ready() { return parts_or_throw().core->run_ready(); }
 
 protected:
+    friend struct detail::engine_access;
+
     // An engine that runs tensors of devices as well.
     engine(communicator<Backend>& comm, const engine_options& options, detail::device_units devices)
         : parts_(std::make_unique<parts>(comm, options, std::move(devices))) {}

@@ -13,20 +13,22 @@ namespace detail {
 
 // Lets the optimizer step on the device with this rank's gradients, then combines its changes on
 // the host. If that fails, the parameters are as before.
-template <class Comm, class T, class Step>
-void step_by_adasum(host_calls<Comm>& calls, const parameter_list<T, device>& parameters,
+template <class T, class Comm, class Step>
+void step_by_adasum(host_calls<Comm>& calls, const parameter_list& parameters,
                     std::string_view name, cudaStream_t stream, Step step) {
     std::vector<tensor_view<T, device>> values;
-    for (const auto& p : parameters) values.push_back(p.value);
+    for (const auto& p : parameters) values.push_back(p.value.as<T, device>());
     host_mirror mirror(calls.channel().session(), values);
-    parameter_list<T> on_host;
+    parameter_list on_host;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         const auto& p = parameters[i];
-        on_host.push_back(
-            {.name = p.name, .value = mirror.tensors()[i], .kind = p.kind, .frozen = p.frozen});
+        on_host.push_back({.name = p.name,
+                           .value = flat_tensor(mirror.tensors()[i]),
+                           .kind = p.kind,
+                           .frozen = p.frozen});
     }
     mirror.fetch(stream);
-    withheld_step<T> own(on_host);
+    withheld_step own(on_host);
     step();
     mirror.fetch(stream);
     own.take_back();

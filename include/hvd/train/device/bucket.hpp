@@ -22,9 +22,8 @@ template <class Comm, class T>
 class device_bucket {
 public:
     // **Collective**: the ranks agree on the plan.
-    device_bucket(Comm& comm, std::vector<std::size_t> members,
-                  const parameter_list<T, device>& parameters, const optimizer_options& options,
-                  const device_plan_options& scales)
+    device_bucket(Comm& comm, std::vector<std::size_t> members, const parameter_list& parameters,
+                  const optimizer_options& options, const device_plan_options& scales)
         : members_(std::move(members)) {
         if constexpr (std::is_same_v<T, float>)
             if (options.error_feedback) {
@@ -33,8 +32,8 @@ public:
             }
         std::vector<tensor_view<T, device>> gradients, values;
         for (const std::size_t i : members_) {
-            gradients.push_back(parameters[i].gradient);
-            values.push_back(parameters[i].value);
+            gradients.push_back(parameters[i].gradient.as<T, device>());
+            values.push_back(parameters[i].value.as<T, device>());
         }
         if (options.shard_state) {
             shard(comm, gradients, values, options.op, scales);
@@ -137,9 +136,8 @@ public:
     }
 
     // **Collective**.
-    void add(Comm& comm, std::vector<std::size_t> members,
-             const parameter_list<T, device>& parameters, const optimizer_options& options,
-             const device_plan_options& scales) {
+    void add(Comm& comm, std::vector<std::size_t> members, const parameter_list& parameters,
+             const optimizer_options& options, const device_plan_options& scales) {
         buckets_.emplace_back(comm, std::move(members), parameters, options, scales);
     }
     void begin_epoch(std::uint64_t epoch) {

@@ -21,11 +21,9 @@ namespace detail {
 // launch packs, one rounds with the residuals, and one widens the results.
 template <class Comm>
 class device_feedback {
-    using parameters = parameter_list<float, device>;
-
 public:
     // **Collective**: the ranks agree on the plans. The residuals begin with those of the members.
-    device_feedback(Comm& comm, const std::vector<std::size_t>& members, const parameters& all,
+    device_feedback(Comm& comm, const std::vector<std::size_t>& members, const parameter_list& all,
                     const optimizer_options& options, const device_plan_options& scales)
         : session_(device_access::session_of(comm)),
           members_(members),
@@ -49,8 +47,7 @@ public:
                    id_};
         std::vector<tile> in, out, keep;
         each([&](std::size_t n, int r, owned_slice s, std::size_t at) {
-            std::byte* const gradient =
-                reinterpret_cast<std::byte*>(all[members[n]].gradient.data() + s.begin);
+            std::byte* const gradient = all[members[n]].gradient.data() + s.begin * sizeof(float);
             cut_into_tiles(in, gradient, sum_.data() + at * sizeof(float), s.count * sizeof(float),
                            copy_kind::bytes, 1);
             cut_into_tiles(out, rounded_.data() + at * sizeof(feedback_element), gradient, s.count,
@@ -99,7 +96,7 @@ public:
     }
 
     // Copies the residuals to those of the members, and waits. They are there while no bucket is.
-    void fetch(parameters& all) const {
+    void fetch(parameter_list& all) const {
         host_mirror<float> mirror(*session_, std::vector{own_residuals()});
         mirror.fetch(session_->own_stream());
         const float* const from = mirror.tensors()[0].data();
@@ -107,7 +104,7 @@ public:
             all[members_[n]].residual.assign(from + places_[n].begin,
                                              from + places_[n].begin + places_[n].count);
     }
-    void store(const parameters& all) {
+    void store(const parameter_list& all) {
         host_mirror<float> mirror(*session_, std::vector{own_residuals()});
         float* const to = mirror.tensors()[0].data();
         std::fill(to, to + mirror.tensors()[0].size(), 0.0f);

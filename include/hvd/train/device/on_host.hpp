@@ -18,7 +18,7 @@ namespace detail {
 template <class O, class T>
 class optimizer_on_host {
 public:
-    optimizer_on_host(device_session& session, const parameter_list<T, device>& parameters,
+    optimizer_on_host(device_session& session, const parameter_list& parameters,
                       const registered_buffers<device>& buffers, O& optimizer)
         : parameters_(parameters),
           buffers_(buffers),
@@ -61,9 +61,9 @@ public:
     }
 
 private:
-    static std::vector<tensor_view<T, device>> values_of(const parameter_list<T, device>& all) {
+    static std::vector<tensor_view<T, device>> values_of(const parameter_list& all) {
         std::vector<tensor_view<T, device>> values;
-        for (const auto& p : all) values.push_back(p.value);
+        for (const auto& p : all) values.push_back(p.value.as<T, device>());
         return values;
     }
 
@@ -74,7 +74,7 @@ private:
         if (!doubles_.tensors().empty()) f(doubles_);
     }
 
-    const parameter_list<T, device>& parameters_;
+    const parameter_list& parameters_;
     const registered_buffers<device>& buffers_;
     O& optimizer_;
     host_mirror<T> values_;

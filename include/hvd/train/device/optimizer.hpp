@@ -92,8 +92,8 @@ public:
         if (changes.clips()) measure(stream, changes.factor);
         this->keep_residuals(stream, skip_flag());
         if (this->options().op == gradient_op::adasum)
-            detail::step_by_adasum(this->host_calls(), this->all(), this->epoch_name(), stream,
-                                   [&] { step_alone(changes, stream); });
+            detail::step_by_adasum<T>(this->host_calls(), this->all(), this->epoch_name(), stream,
+                                      [&] { step_alone(changes, stream); });
         else step_alone(changes, stream);
         this->spread_values(stream);
     }
@@ -119,7 +119,7 @@ public:
         const cudaStream_t stream = this->last_stream();
         const empty_slots_again<Optimizer> afterwards{optimizer_};
         const bool reads = use != detail::state_use::read_by_root || this->comm().rank() == 0;
-        const detail::parameter_list<T, device> nothing;
+        const detail::parameter_list nothing;
         const detail::registered_buffers<device> no_buffers(this->comm().rank());
         const detail::registered_buffers<device>& buffers = *this;
         detail::optimizer_on_host<Optimizer, T> copy(this->session(), reads ? this->all() : nothing,

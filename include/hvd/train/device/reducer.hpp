@@ -24,10 +24,9 @@ namespace detail {
 /// The part of a distributed_optimizer of device tensors that does not depend on the optimizer
 /// inside: it has the parameters and reduces their gradients.
 template <class Comm, class T>
-class device_reducer : public reported_parameters<T, device> {
-    using reports = reported_parameters<T, device>;
+class device_reducer : public parameter_tensors<T, device> {
+    using reports = parameter_tensors<T, device>;
     using tensor = tensor_view<T, device>;
-    using registered = registered_parameter<T, device>;
 
 public:
     device_reducer(const device_reducer&) = delete;
@@ -136,7 +135,8 @@ public:
     /// The parameters, in the order of registration; empty for frozen ones.
     std::vector<tensor> parameters() const {
         std::vector<tensor> values;
-        for (const auto& p : parameters_) values.push_back(p.frozen ? tensor() : p.value);
+        for (const auto& p : parameters_)
+            values.push_back(p.frozen ? tensor() : p.value.template as<T, device>());
         return values;
     }
 
@@ -154,7 +154,7 @@ protected:
           writers_of_rest_(*session_) {
         if (options_.bucket_bytes == 0)
             options_.bucket_bytes = session_->options().tuning.bucket_bytes;
-        check_options<typename Comm::backend_type>(comm.rank(), options_);
+        check_options(comm.rank(), options_, abilities_of<typename Comm::backend_type>);
         if (const char* const why = no_plan_codec<T>(options_.codec)) refuse(why);
         if (options_.shard_state && !has_kernels())
             throw usage_error(comm.rank(), no_kernels("a sharded optimizer", comm.rank()));
@@ -200,7 +200,7 @@ protected:
     // The tensors that are stepped have changed since the last call.
     bool take_change() { return std::exchange(changed_, false); }
 
-    const parameter_list<T, device>& all() const { return parameters_; }
+    const parameter_list& all() const { return parameters_; }
 
     // The name of calls that are no buckets'.
     message epoch_name() const { return epoch_.name(); }
@@ -267,14 +267,14 @@ private:
     using reports::sealed_, reports::shared_gradients_, reports::some_reported_;
 
     template <class P, class G>
-    std::size_t add(registered p, std::string_view name, P& value, G& gradient) {
+    std::size_t add(registered_parameter p, std::string_view name, P& value, G& gradient) {
         if (some_reported_ || buckets_.started() > 0)
             refuse("parameter \"", name, "\" is registered while gradients are under way");
         require_closed();
         const auto shape = to_view(value).shape();
         p.name = name;
-        p.value = flat_view<device>(value);
-        p.gradient = flat_view<device>(gradient);
+        p.value = flat_tensor(flat_view<device>(value));
+        p.gradient = flat_tensor(flat_view<device>(gradient));
         for (const auto& t : {p.value, p.gradient})
             if (t.size() > 0 && t.data() == nullptr)
                 refuse("parameter \"", name, "\": null pointer with ", t.size(), " elements");
@@ -287,7 +287,7 @@ private:
         return parameters_.size() - 1;
     }
 
-    void refuse_host_memory(std::string_view name, const char* what, const tensor& t) const {
+    void refuse_host_memory(std::string_view name, const char* what, const flat_tensor& t) const {
         const message why =
             reason_to_refuse(what, t.data(), t.size(), session_->rank(), session_->device());
         if (!why.empty()) refuse("parameter \"", name, "\": ", why);
@@ -336,10 +336,10 @@ private:
     template <class Take>
     void report(const char* call, std::size_t i, cudaStream_t stream, Take take);
 
-    void zero(const registered& p, cudaStream_t stream) const {
+    void zero(const registered_parameter& p, cudaStream_t stream) const {
         const current_device here(session_->device(), session_->rank());
         if (p.gradient.size() > 0)
-            check_cuda(cudaMemsetAsync(p.gradient.data(), 0, p.gradient.size() * sizeof(T), stream),
+            check_cuda(cudaMemsetAsync(p.gradient.data(), 0, p.gradient.bytes(), stream),
                        "cudaMemsetAsync", session_->rank());
     }
 

@@ -116,7 +116,7 @@ synchronized_gradients<T, device> device_reducer<Comm, T>::synchronize(cudaStrea
     over_if_it_fails([&] {
         seal();
         writers_of_rest_.make_wait(stream);
-        reports::for_each_zero([&](const registered& p) { zero(p, stream); });
+        reports::for_each_zero([&](const registered_parameter& p) { zero(p, stream); });
         buckets_.finish(stream);
         reduce_sparse(stream);
     });
@@ -222,10 +222,10 @@ void device_reducer<Comm, T>::scale_what_stayed(cudaStream_t stream) const {
     for (const auto& p : parameters_) {
         if (p.frozen) continue;
         if (p.kind == parameter_kind::local)
-            scale_on_device(*session_, p.gradient,
+            scale_on_device(*session_, p.gradient.template as<T, device>(),
                             pass_scale() / (options_.scale_local ? comm_.size() : 1), stream);
         else if (options_.op == gradient_op::adasum)
-            scale_on_device(*session_, p.gradient, pass_scale(), stream);
+            scale_on_device(*session_, p.gradient.template as<T, device>(), pass_scale(), stream);
     }
 }
 
@@ -267,7 +267,8 @@ void device_reducer<Comm, T>::take_slices() {
         for (std::size_t n = 0; n < bucket.members().size(); ++n) {
             const std::size_t i = bucket.members()[n];
             const owned_slice s = slice(i);
-            values_[i] = device_view(parameters_[i].value.data() + s.begin, s.count);
+            values_[i] = device_view(parameters_[i].value.template as<T, device>().data() + s.begin,
+                                     s.count);
             gradients_[i] = shared_gradients_[i] = bucket.gradient_slice(n, s.count);
         }
     });

@@ -15,6 +15,7 @@
 #include "../../protocol/received_headers.hpp"
 #include "../calls.hpp"
 #include "../gradients/adasum.hpp"
+#include "../gradients/gradient_wire.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -22,13 +23,12 @@ namespace detail {
 
 // The agreements of training between the ranks of an engine. All have one name, so that ranks in
 // different agreements notice it. A rank that has joined agrees with everything.
-template <class Backend>
 class engine_channel {
 public:
-    explicit engine_channel(engine<Backend>& on) : engine_(on) {}
+    explicit engine_channel(shared<engine_core> core) : core_(std::move(core)) {}
 
-    int rank() const { return engine_.rank(); }
-    int size() const { return engine_.size(); }
+    int rank() const { return core_->rank(); }
+    int size() const { return core_->size(); }
 
     table<call_header> exchange_headers(const call_header& mine, time_point) {
         std::vector<std::byte> sent(sizeof mine);
@@ -36,7 +36,10 @@ public:
         std::memset(static_cast<void*>(&known), 0, sizeof known);
         copy_header(known, mine);
         std::memcpy(sent.data(), &known, sizeof known);
-        const auto all = engine_.allgather("training: agreement", sent).wait();
+        const named_options plain;
+        const auto all = named_calls<any_backend>(*core_, "training: agreement", plain)
+                             .allgather_async(sent)
+                             .wait();
         table<call_header> headers(all.counts.size());
         for (std::size_t r = 0; r < headers.size(); ++r) {
             headers[r] = known;
@@ -51,7 +54,7 @@ public:
     void post_refusal(const call_header& mine, time_point limit) { exchange_headers(mine, limit); }
 
 private:
-    engine<Backend>& engine_;
+    shared<engine_core> core_;
 };
 
 // A tensor that is submitted again and again, as a plan is run.
@@ -67,25 +70,30 @@ private:
     std::function<request()> submit_;
 };
 
-// The calls that training makes of a communicator, by an engine. Each has a name. Calls of one
-// thread that wait for their results go after all gradients.
-template <class Backend>
+// The calls that training makes of a communicator, by an engine of any backend. Each has a name.
+// Calls of one thread that wait for their results go after all gradients.
 class engine_calls {
-    static_assert(!device_backend<Backend>,
-                  "hvd: an engine trains tensors of the host: give tensors of a device a "
-                  "communicator");
-
 public:
-    using backend_type = Backend;
+    using backend_type = any_backend;
+    static constexpr bool by_name = true;
 
-    explicit engine_calls(engine<Backend>& on) : engine_(on), channel_(on) {}
+    template <class Backend>
+    explicit engine_calls(engine<Backend>& on)
+        : core_(engine_access::core_of(on)), channel_(core_) {
+        static_assert(!device_backend<Backend>,
+                      "hvd: an engine trains tensors of the host: give tensors of a device a "
+                      "communicator");
+    }
 
-    explicit operator bool() const noexcept { return bool(engine_); }
-    int rank() const noexcept { return engine_.rank(); }
-    int size() const noexcept { return engine_.size(); }
-    engine_channel<Backend>& channel() { return channel_; }
+    explicit operator bool() const noexcept { return bool(core_); }
+    int rank() const noexcept { return !core_ ? -1 : core_->rank(); }
+    int size() const noexcept { return !core_ ? 0 : core_->size(); }
+    engine_channel& channel() { return channel_; }
 
-    void refuse(std::string_view name, std::string_view why) { engine_.refuse(name, why); }
+    void refuse(std::string_view name, std::string_view why) {
+        const named_options plain;
+        at(name, plain).refuse(why);
+    }
 
     // The plans that are made next belong to the tensor with this name. The next forward pass needs
     // those with lower numbers first.
@@ -96,27 +104,34 @@ public:
     }
     // Calls for one tensor, with names of their own.
     engine_calls for_tensor(std::string_view name) const {
-        engine_calls own(engine_);
+        engine_calls own(*this);
         own.calls_ = name;
         return own;
     }
 
     template <class X, class Op>
     void allreduce(X&& x, const Op& op, const reduce_options& o = {}) {
-        if constexpr (std::is_same_v<Op, op::adasum>) adasum_allreduce(*this, x, o);
-        else engine_.allreduce(name_of(o), x, op, last(o)).wait();
+        if constexpr (std::is_same_v<Op, op::adasum>) {
+            adasum_allreduce(*this, x, o);
+        } else {
+            const named_options how = last();
+            at(name_of(o), how).allreduce_async(as_list(x), op, plain(o)).wait();
+        }
     }
     template <class X>
     auto allgather(const X& x, const options& o = {}) {
-        return engine_.allgather(name_of(o), x, last(o)).wait();
+        const named_options how = last();
+        return at(name_of(o), how).allgather_async(x, plain(o)).wait();
     }
     template <class X>
     auto alltoall(const X& x, const std::vector<std::size_t>& counts, const options& o = {}) {
-        return engine_.alltoall(name_of(o), x, counts, last(o)).wait();
+        const named_options how = last();
+        return at(name_of(o), how).alltoall_async(x, counts, plain(o)).wait();
     }
     template <class X>
     void broadcast(X&& x, root r = root{0}, const options& o = {}) {
-        engine_.broadcast(name_of(o), x, r, last(o)).wait();
+        const named_options how = last();
+        at(name_of(o), how).broadcast_async(std::forward<X>(x), r, plain(o)).wait();
     }
     template <class T>
     T& broadcast_object(T& object, root r = root{0}, const options& = {}) {
@@ -135,52 +150,49 @@ public:
         return object;
     }
 
-    template <class X, class Op>
-    named_plan plan_allreduce(X&& x, const Op& op, const reduce_options& o) {
-        return named_plan([to = &engine_, name = plans_, list = as_list(x), op, how = first(o)] {
-            return to->allreduce(name, list, op, how);
+    named_plan plan_gradients(const std::vector<flat_tensor>& list, gradient_op op,
+                              const reduce_options& o) {
+        return named_plan([own = *this, list, op, how = first(), o = plain(o)] {
+            auto named = own.at(own.plans_, how);
+            return start_call(named, collective::allreduce, o,
+                              [&] { return flat_allreduce(list, op, o); });
         });
     }
     template <class X, class Op, class View>
     named_plan plan_reduce_scatter(X&& x, const Op& op, const into_view<View>& out,
                                    const reduce_options& o) {
-        return named_plan([to = &engine_, name = plans_, in = to_view(x), out, op, how = first(o)] {
-            return to->reduce_scatter(name, in, op, out, how);
+        return named_plan([own = *this, in = to_view(x), out, op, how = first(), o = plain(o)] {
+            return own.at(own.plans_, how).reduce_scatter_async(in, op, out, o);
         });
     }
     template <class X, class View>
     named_plan plan_allgather(X&& x, const into_view<View>& out, const options& o) {
-        const reduce_options plain{.deadline = o.deadline};
-        std::string name = plans_ + ": ";
-        name += o.name;
-        return named_plan([to = &engine_, name, in = to_view(x), out, how = first(plain)] {
-            return to->allgather(name, in, out, how);
+        engine_calls named = *this;
+        (named.plans_ += ": ") += o.name;
+        return named_plan([own = named, in = to_view(x), out, how = first(), o = plain(o)] {
+            return own.at(own.plans_, how).allgather_async(in, out, o);
         });
     }
 
 private:
+    // The name outlives the call.
+    named_calls<any_backend> at(std::string_view name, const named_options& how) const {
+        return {*core_, name, how};
+    }
     template <class Options>
     std::string name_of(const Options& o) const {
         return (calls_ + ": ").append(o.name.empty() ? "call" : o.name);
     }
-    named_options first(const reduce_options& o) const {
-        return {.prescale = o.prescale,
-                .postscale = o.postscale,
-                .priority = priority_,
-                .deadline = o.deadline};
+    named_options first() const { return {.priority = priority_}; }
+    static named_options last() { return {.priority = std::numeric_limits<int>::min()}; }
+    // Names are those of the tensors.
+    static reduce_options plain(const reduce_options& o) {
+        return {.prescale = o.prescale, .postscale = o.postscale, .deadline = o.deadline};
     }
-    static named_options last(const reduce_options& o) {
-        return {.prescale = o.prescale,
-                .postscale = o.postscale,
-                .priority = std::numeric_limits<int>::min(),
-                .deadline = o.deadline};
-    }
-    static named_options last(const options& o) {
-        return last(reduce_options{.deadline = o.deadline});
-    }
+    static options plain(const options& o) { return {.deadline = o.deadline}; }
 
-    engine<Backend>& engine_;
-    engine_channel<Backend> channel_;
+    shared<engine_core> core_;
+    engine_channel channel_;
     std::string plans_, calls_ = "training";
     int priority_ = 0;
 };
@@ -188,8 +200,14 @@ private:
 template <class Engine>
     requires is_engine<Engine>
 struct training_calls<Engine> {
-    using type = engine_calls<typename Engine::backend_type>;
+    using type = engine_calls;
 };
+
+// **Collective** if this rank refuses: the calls know no backend.
+template <class Backend>
+void check_wire(engine_calls& calls, gradient_codec codec) {
+    if (!reduces_wire_of<Backend>(codec)) refuse_call(calls, no_wire_text);
+}
 
 }  // namespace detail
 }  // namespace v0

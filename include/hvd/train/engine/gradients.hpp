@@ -27,14 +27,12 @@ public:
     void reduce(std::string_view name, const View& gradient) {
         if (o_.codec == gradient_codec::none)
             return submit(name, gradient, {.prescale = o_.prescale, .postscale = o_.postscale});
-        with_wire_type<Backend>(o_.codec, [&](auto narrow) {
-            using wire = gradient_wire<decltype(narrow)>;
-            const std::vector<View> list = {gradient};
-            const auto own = std::make_shared<wire>(gradient.size());
-            own->encode(list, o_.prescale);
-            submit(name, own->elements(), {});
-            decode_.push_back([own, list, scale = o_.postscale] { own->decode(list, scale); });
-        });
+        const std::vector<flat_tensor> list = {flat_tensor(flat_view(gradient))};
+        const auto wire = std::make_shared<gradient_wire>(o_.codec, size_of(list));
+        wire->encode(list, o_.prescale);
+        with_wire_type<Backend>(
+            o_.codec, [&]<class Half>(Half) { submit(name, wire->template as<Half>(), {}); });
+        decode_.push_back([wire, list, scale = o_.postscale] { wire->decode(list, scale); });
     }
 
     // Waits for all, also if one fails.
@@ -70,7 +68,8 @@ private:
 template <class Backend, class Views>
 void distributed_gradients(engine<Backend>& on, const Views& gradients,
                            const gradient_options& o = {}) {
-    detail::engine_calls<Backend> calls(on);
+    detail::engine_calls calls(on);
+    detail::check_wire<Backend>(calls, o.codec);
     distributed_gradients(calls, gradients, o);
 }
 
@@ -112,7 +111,8 @@ void partial_distributed_gradients(engine<Backend>& on, const Values& parameters
         on.refuse("training: gradients", std::string_view(why));
         detail::refuse(on.rank(), std::string_view(why));
     }
-    detail::engine_calls<Backend> calls(on);
+    detail::engine_calls calls(on);
+    detail::check_wire<Backend>(calls, o.codec);
     partial_distributed_gradients(calls, parameters, gradients, local, o);
 }
 

@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "../../fusion/fuse.hpp"
 #include "../agreement.hpp"
-#include "../tensors.hpp"
+#include "../elements.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -117,22 +118,21 @@ private:
     std::vector<std::size_t> alive_;
 };
 
-template <class Comm, class... Parts>
-void agree_on_adasum(Comm& comm, const fused<Parts...>& tensors, const reduce_options& o) {
+template <class Comm>
+void agree_on_adasum(Comm& comm, const std::vector<tensor_ref>& tensors, const reduce_options& o) {
     hash content;
-    content.add(tensors.count()).add(o.prescale).add(o.postscale).add(o.name);
+    content.add(tensors.size()).add(o.prescale).add(o.postscale).add(o.name);
     std::string types, shapes;
-    tensors.for_each([&](const auto& tensor) {
-        const dtype id =
-            dtype_traits<typename std::remove_cvref_t<decltype(tensor)>::value_type>::id;
-        content.add(std::uint64_t(id)).add(tensor.shape().size());
-        for (const std::size_t extent : tensor.shape()) content.add(extent);
+    for (const tensor_ref& t : tensors) {
+        const std::span<const std::size_t> shape(t.extents, t.dimensions);
+        content.add(std::uint64_t(t.id)).add(shape.size());
+        for (const std::size_t extent : shape) content.add(extent);
         const char* const comma = types.empty() ? "" : ", ";
-        types += text(comma, dtype_name(id));
-        shapes += text(comma, print_list(tensor.shape()));
-    });
+        types += text(comma, dtype_name(t.id));
+        shapes += text(comma, print_list(shape));
+    }
     agree_on_values(comm, "adasum", content, 0, [&](auto say) {
-        say("tensors", text(tensors.count()));
+        say("tensors", text(tensors.size()));
         say("element type", types);
         say("shape", shapes);
         say("prescale", text(o.prescale));
@@ -141,42 +141,48 @@ void agree_on_adasum(Comm& comm, const fused<Parts...>& tensors, const reduce_op
     });
 }
 
-// Combines tensors of one type: two exchanges of slices and the tree's messages between.
-template <class Comm, class T>
-void combine_by_adasum(Comm& comm, const std::vector<tensor_view<T>>& tensors,
-                       const reduce_options& o) {
-    static_assert(is_float_element<T>, "hvd: adasum is for floating-point tensors");
-    const std::size_t ranks = std::size_t(comm.size());
-    // Calls f(slice) for the slices of each rank, tensor by tensor.
-    const auto for_each_slice = [&](auto f) {
-        for (std::size_t r = 0; r < ranks; ++r)
-            for (const auto& tensor : tensors) {
-                const std::size_t n = tensor.size(), least = n / ranks, rest = n % ranks;
-                f(r, std::span(tensor.data() + r * least + std::min(r, rest),
-                               least + (r < rest ? 1 : 0)));
-            }
-    };
-    std::vector<T> packed;
-    std::vector<std::size_t> counts(ranks), lengths;
-    for_each_slice([&](std::size_t r, std::span<T> slice) {
-        packed.insert(packed.end(), slice.begin(), slice.end());
-        counts[r] += slice.size();
-        if (r == std::size_t(comm.rank())) lengths.push_back(slice.size());
-    });
-    const auto parts = comm.alltoall(packed, counts, {.name = "adasum"});
+// Calls f(rank, tensor, begin, count) for the slice of each rank of each tensor, by rank.
+template <class F>
+void for_each_slice_of_adasum(const std::vector<flat_tensor>& tensors, std::size_t ranks, F f) {
+    for (std::size_t r = 0; r < ranks; ++r)
+        for (const flat_tensor& t : tensors) {
+            const std::size_t least = t.size() / ranks, rest = t.size() % ranks;
+            f(r, t, r * least + std::min(r, rest), least + (r < rest ? 1 : 0));
+        }
+}
 
-    std::vector<double> slices;
-    slices.reserve(parts.values.size());
-    for (const T& value : parts.values) slices.push_back(as_double(value) * o.prescale);
+// Combines tensors of one type: two exchanges of slices and the tree's messages between. The
+// elements travel as bytes.
+template <class Comm>
+void combine_by_adasum(Comm& comm, const std::vector<flat_tensor>& tensors,
+                       const reduce_options& o) {
+    const std::size_t ranks = std::size_t(comm.size()), me = std::size_t(comm.rank());
+    const element_kind& kind = tensors.front().kind();
+    std::vector<std::byte> packed;
+    std::vector<std::size_t> bytes(ranks), lengths;
+    for_each_slice_of_adasum(
+        tensors, ranks,
+        [&](std::size_t r, const flat_tensor& t, std::size_t begin, std::size_t count) {
+            const std::byte* const slice = t.data() + begin * kind.bytes;
+            packed.insert(packed.end(), slice, slice + count * kind.bytes);
+            bytes[r] += count * kind.bytes;
+            if (r == me) lengths.push_back(count);
+        });
+    const auto parts = comm.alltoall(packed, bytes, {.name = "adasum"});
+
+    std::vector<double> slices(parts.values.size() / kind.bytes);
+    kind.to_doubles(parts.values.data(), slices.size(), o.prescale, slices.data());
     adasum_tree<Comm> tree(comm, std::move(slices), std::move(lengths));
-    std::vector<T> mine;
-    mine.reserve(counts[std::size_t(comm.rank())]);
-    for (const double value : tree.combined()) mine.push_back(from_double<T>(value * o.postscale));
+    const std::span<const double> combined = tree.combined();
+    std::vector<std::byte> mine(combined.size() * kind.bytes);
+    kind.from_doubles(combined.data(), combined.size(), o.postscale, mine.data());
     const auto all = comm.allgather(mine, {.name = "adasum"});
-    auto next = all.values.begin();
-    for_each_slice([&](std::size_t, std::span<T> slice) {
-        for (T& x : slice) x = *next++;
-    });
+    const std::byte* next = all.values.data();
+    for_each_slice_of_adasum(
+        tensors, ranks, [&](std::size_t, const flat_tensor& t, std::size_t begin, std::size_t n) {
+            if (n > 0) std::memcpy(t.data() + begin * kind.bytes, next, n * kind.bytes);
+            next += n * kind.bytes;
+        });
 }
 
 }  // namespace detail
@@ -200,13 +206,17 @@ void combine_by_adasum(Comm& comm, const std::vector<tensor_view<T>>& tensors,
 /// @snippet tests/train/snippets.cpp adasum
 template <class Comm, class... Parts>
 void adasum_allreduce(Comm& comm, const fused<Parts...>& tensors, const reduce_options& o = {}) {
-    detail::agree_on_adasum(comm, tensors, o);
+    std::vector<detail::tensor_ref> all;
+    tensors.for_each([&](const auto& tensor) { all.push_back(detail::erase(tensor)); });
+    detail::agree_on_adasum(comm, all, o);
     [&]<class... T>(detail::type_list<T...>) {
         const auto combine = [&]<class U>(std::type_identity<U>) {
-            std::vector<tensor_view<U>> of_type;
+            static_assert(detail::is_float_element<U>, "hvd: adasum is for floating-point tensors");
+            std::vector<detail::flat_tensor> of_type;
             tensors.for_each([&](const auto& tensor) {
                 using V = typename std::remove_cvref_t<decltype(tensor)>::value_type;
-                if constexpr (std::is_same_v<U, V>) of_type.push_back(detail::flat_view(tensor));
+                if constexpr (std::is_same_v<U, V>)
+                    of_type.push_back(detail::flat_tensor(detail::flat_view(tensor)));
             });
             if (!of_type.empty()) detail::combine_by_adasum(comm, of_type, o);
         };

@@ -35,9 +35,8 @@ void check_members(std::size_t parameters, const optimizer_options& options, Ref
 
 // Returns the groups of the options, without parameters that do not travel. `grouped` marks the
 // parameters in a group.
-template <class T, class Space>
-member_lists group_members(const parameter_list<T, Space>& parameters,
-                           const optimizer_options& options, std::vector<char>& grouped) {
+inline member_lists group_members(const parameter_list& parameters,
+                                  const optimizer_options& options, std::vector<char>& grouped) {
     member_lists all;
     for (const auto& group : options.groups) {
         all.emplace_back();
@@ -52,16 +51,15 @@ member_lists group_members(const parameter_list<T, Space>& parameters,
 
 // Fills buckets with the parameters that are in no group, in the order of their reports. Those that
 // may stay unreported have buckets of their own, so that they stop no others.
-template <class T, class Space>
-void fill_buckets(member_lists& all, const parameter_list<T, Space>& parameters,
-                  const std::vector<char>& grouped, std::size_t bucket_bytes,
-                  const expected_reports& expected) {
+inline void fill_buckets(member_lists& all, const parameter_list& parameters,
+                         const std::vector<char>& grouped, std::size_t bucket_bytes,
+                         const expected_reports& expected) {
     std::size_t room = 0;
     for (std::size_t k = 0; k < expected.order.size(); ++k) {
         if (k == expected.reported) room = 0;
         const std::size_t i = expected.order[k];
         if (grouped[i] || !parameters[i].travels()) continue;
-        const std::size_t bytes = parameters[i].gradient.size() * sizeof(T);
+        const std::size_t bytes = parameters[i].gradient.bytes();
         if (room < bytes || room == 0) {
             all.emplace_back();
             room = bucket_bytes;
@@ -86,9 +84,9 @@ inline void order_by_last_report(member_lists& all, const std::vector<std::size_
 
 // Returns the parameters of each bucket, in the order in which the buckets start. With Adasum no
 // gradient travels.
-template <class T, class Space>
-member_lists bucket_members(const parameter_list<T, Space>& parameters,
-                            const optimizer_options& options, const expected_reports& expected) {
+inline member_lists bucket_members(const parameter_list& parameters,
+                                   const optimizer_options& options,
+                                   const expected_reports& expected) {
     if (options.op == gradient_op::adasum) return {};
     std::vector<char> grouped(parameters.size());
     member_lists all = group_members(parameters, options, grouped);
@@ -104,16 +102,14 @@ member_lists bucket_members(const parameter_list<T, Space>& parameters,
 // Returns the bucket that takes a question along: the smallest. Several gradients, and those of a
 // codec, are copied side by side anyway. One by itself would be copied for the question, which only
 // a short one is. It returns the number of buckets if none takes it.
-template <class T, class Space>
-std::size_t bucket_with_question(const member_lists& all,
-                                 const parameter_list<T, Space>& parameters,
-                                 const optimizer_options& options) {
+inline std::size_t bucket_with_question(const member_lists& all, const parameter_list& parameters,
+                                        const optimizer_options& options) {
     constexpr std::size_t is_short = 64 * tuning::KiB;
     std::size_t chosen = all.size(), fewest = std::size_t(-1);
     if (options.error_feedback) return chosen;
     for (std::size_t b = 0; b < all.size(); ++b) {
         std::size_t bytes = 0;
-        for (const std::size_t i : all[b]) bytes += parameters[i].gradient.size() * sizeof(T);
+        for (const std::size_t i : all[b]) bytes += parameters[i].gradient.bytes();
         const bool is_copied = all[b].size() > 1 || options.codec != gradient_codec::none;
         if (bytes >= fewest || (!is_copied && bytes > is_short)) continue;
         chosen = b;

@@ -24,7 +24,7 @@ inline bool runs_a_plan(const mismatch_error& e) {
 
 // The buckets of a step. They start in a fixed order, since calls are matched by order. All are
 // run, even if one fails, since the peers run them too. Ranks that were in another call made fewer.
-template <class Comm, class T>
+template <class Calls>
 class bucket_queue {
 public:
     std::size_t size() const { return buckets_.size(); }
@@ -37,7 +37,7 @@ public:
     }
 
     // **Collective**.
-    void add(Comm& comm, std::vector<std::size_t> members, parameter_list<T>& parameters,
+    void add(Calls& comm, std::vector<std::size_t> members, parameter_list& parameters,
              const optimizer_options& options, const reduce_options& scales,
              shared<step_question> question) {
         buckets_.emplace_back(comm, std::move(members), parameters, options, scales,
@@ -69,7 +69,7 @@ public:
     // For calls that are matched by name, which start in any order: returns the bucket of parameter
     // i, and counts it as started, if `complete` says that all of its members are ready.
     template <class Complete>
-    gradient_bucket<Comm, T>* take(std::size_t i, Complete complete) {
+    gradient_bucket<Calls>* take(std::size_t i, Complete complete) {
         if (i >= places_.size() || places_[i] >= buckets_.size() || places_[i] < started_)
             return nullptr;
         const std::size_t b = places_[i];
@@ -109,20 +109,20 @@ public:
     }
 
     // Refuses the buckets that have not started, since the peers run them.
-    [[gnu::cold]] void refuse_rest(Comm& comm, std::string_view why) {
+    [[gnu::cold]] void refuse_rest(Calls& comm, std::string_view why) {
         for (std::size_t b = started_; b < buckets_.size(); ++b) refuse_one(comm, why);
     }
 
     // Refuses all buckets but the first, whose call failed. Peers that did not see that this step
     // differs run them.
-    [[gnu::cold]] void stand_in(Comm& comm) {
+    [[gnu::cold]] void stand_in(Calls& comm) {
         together_ = buckets_.size() < 2;
         for (std::size_t b = 1; b < buckets_.size(); ++b)
             refuse_one(comm, "this rank's parameters have changed");
     }
 
     // Refuses one call that the peers make.
-    [[gnu::cold]] static void refuse_one(Comm& comm, std::string_view why) {
+    [[gnu::cold]] static void refuse_one(Calls& comm, std::string_view why) {
         constexpr std::string_view hvd = "hvd: ";  // refuse_call adds it again
         if (why.substr(0, hvd.size()) == hvd) why.remove_prefix(hvd.size());
         try {
@@ -161,7 +161,7 @@ private:
         }
     }
 
-    std::vector<gradient_bucket<Comm, T>> buckets_;
+    std::vector<gradient_bucket<Calls>> buckets_;
     std::vector<std::size_t> places_;  // of the buckets of the parameters; -1 has none
     std::size_t started_ = 0;          // the first `started_` buckets have started
     bool together_ = true;

@@ -22,14 +22,13 @@ namespace detail {
 //
 // A 16-bit sum would be rounded wherever a backend adds up a part of the ranks, and nobody would
 // know these errors.
-template <class Comm, class T>
+template <class Calls>
 class feedback_wire {
 public:
     // **Collective**: the ranks agree on the plans. It makes the residuals of the members, which
     // have zeros at first.
-    feedback_wire(Comm& comm, const std::vector<std::size_t>& members,
-                  parameter_list<T>& parameters, const optimizer_options& options,
-                  const reduce_options& scales)
+    feedback_wire(Calls& comm, const std::vector<std::size_t>& members, parameter_list& parameters,
+                  const optimizer_options& options, const reduce_options& scales)
         : codec_(options.codec) {
         std::vector<std::size_t> sizes;
         for (const std::size_t i : members) sizes.push_back(parameters[i].gradient.size());
@@ -37,7 +36,8 @@ public:
         const std::size_t own = for_each_slice<feedback_element>(
             sizes, comm.size(), [&](std::size_t n, int r, owned_slice s, std::size_t place) {
                 auto& p = parameters[members[n]];
-                pieces_.push_back({p.gradient.data() + s.begin, s.count, place, nullptr});
+                pieces_.push_back(
+                    {p.gradient.at(s.begin), s.count, place, nullptr, &p.gradient.kind()});
                 if (r != rank) return;
                 p.residual.resize(s.count);
                 pieces_.back().residual = p.residual.data();
@@ -60,8 +60,7 @@ public:
 
     void start() {
         for (const piece& p : pieces_)
-            for (std::size_t k = 0; k < p.count; ++k)
-                sum_[p.place + k] = static_cast<float>(as_double(p.gradient[k]));
+            p.kind->to_floats(p.gradient, p.count, sum_.data() + p.place);
         running_ = reduce_.run_async();
     }
     void wait() { running_.wait(); }
@@ -71,20 +70,22 @@ public:
         for_each_own([&](const piece& p, float* next) {
             std::copy(p.residual, p.residual + p.count, next);
         });
-        with_half([&]<class Half>(Half) {
+        with_half(codec_, [&]<class Half>(Half) {
             cast_elements_at<float, Half>(best_level(), {bytes_of(mean_), bytes_of(own_rounded_),
                                                          mean_.size(), 1, next_residual_.data()});
-            if constexpr (sizeof(T) == 2) keep_loss_of_gradients<Half>();
+        });
+        // A gradient of 16 bits rounds once more, if its type is not the codec's.
+        for_each_own([&](const piece& p, float* next) {
+            if (p.kind->add_losses != nullptr)
+                p.kind->add_losses(codec_, half(own_rounded_, p.place - begin_), p.count, next);
         });
         running_ = gather_.run_async();
     }
 
     void finish() {
         running_.wait();
-        with_half([&]<class Half>(Half) {
-            const Half* const all = reinterpret_cast<const Half*>(rounded_.data());
-            for (const piece& p : pieces_) decode(all + p.place, p.count, p.gradient, 1);
-        });
+        for (const piece& p : pieces_)
+            p.kind->decode(codec_, half(rounded_, p.place), p.count, p.gradient, 1);
     }
 
     // The step with these gradients was made: what it lost is added to the next one.
@@ -97,22 +98,12 @@ public:
 private:
     // A slice of a gradient.
     struct piece {
-        T* gradient;
+        std::byte* gradient;
         std::size_t count;
         std::size_t place;  // in the slices of all ranks
         float* residual;    // null for slices of other ranks
+        const element_kind* kind;
     };
-
-    // A gradient of 16 bits rounds once more, if its type is not the codec's.
-    template <class Half>
-    void keep_loss_of_gradients() {
-        const Half* const rounded = reinterpret_cast<const Half*>(own_rounded_.data());
-        for (std::size_t k = 0; k < next_residual_.size(); ++k) {
-            const float sent = float(rounded[k]);
-            const float lost = sent - float(as_double(from_double<T>(sent)));
-            if (is_finite(lost)) next_residual_[k] += lost;
-        }
-    }
 
     template <class F>
     void for_each_own(F f) {
@@ -120,14 +111,12 @@ private:
             if (p.residual != nullptr) f(p, next_residual_.data() + (p.place - begin_));
     }
 
-    template <class F>
-    void with_half(F f) const {
-        with_wire_type<typename Comm::backend_type>(codec_, f);
-    }
-
     template <class X>
     static std::byte* bytes_of(std::vector<X>& x) {
         return reinterpret_cast<std::byte*>(x.data());
+    }
+    static const std::byte* half(const std::vector<feedback_element>& all, std::size_t place) {
+        return reinterpret_cast<const std::byte*>(all.data() + place);
     }
 
     gradient_codec codec_;
@@ -135,7 +124,7 @@ private:
     std::size_t begin_ = 0;                          // the place of this rank's slices
     std::vector<float> sum_, mean_, next_residual_;  // the sum of all ranks' slices; own slices
     std::vector<feedback_element> own_rounded_, rounded_;  // in the codec's type
-    plan_of<Comm> reduce_, gather_;
+    plan_of<Calls> reduce_, gather_;
     request running_;
 };
 

@@ -2,11 +2,12 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "../../core/concepts.hpp"
-#include "../../fusion/codec.hpp"
-#include "../tensors.hpp"
+#include "../elements.hpp"
 #include "options.hpp"
 
 namespace hvd {
@@ -36,63 +37,57 @@ void with_wire_type(gradient_codec codec, F f) {
         if (codec == gradient_codec::bfloat16) f(bfloat16(0.0f));
 }
 
-template <class Half, class T>
-void encode(const T* from, std::size_t n, Half* to, double scale, float* residual) {
-    for (std::size_t i = 0; i < n; ++i) {
-        const double y = as_double(from[i]) * scale + (residual ? double(residual[i]) : 0);
-        to[i] = Half(float(y));
-        const double lost = y - double(float(to[i]));
-        if (residual) residual[i] = is_finite(lost) ? float(lost) : 0;
-    }
-}
-
-template <class Half>
-void encode(const float* from, std::size_t n, Half* to, double scale, float* residual) {
-    if (residual == nullptr) cast<Half>::encode(from, n, to, scale);
-    else error_feedback<cast<Half>>::encode(from, n, to, scale, residual);
-}
-
-template <class Half, class T>
-void decode(const Half* from, std::size_t n, T* to, double scale) {
-    for (std::size_t i = 0; i < n; ++i) to[i] = from_double<T>(double(float(from[i])) * scale);
-}
-
-template <class Half>
-void decode(const Half* from, std::size_t n, float* to, double scale) {
-    cast<Half>::decode(from, n, to, scale);
-}
-
-// Gradients side by side as 16-bit floats. A codec of fusion/ writes and reads floats, and scales
-// in the same pass. Other elements are converted one by one.
-template <class Half>
+// Gradients side by side as the 16-bit floats of a codec.
 class gradient_wire {
 public:
     gradient_wire() = default;
-    explicit gradient_wire(std::size_t count) : elements_(count) {}
+    gradient_wire(gradient_codec codec, std::size_t count) : codec_(codec), halves_(count) {}
 
-    std::vector<Half>& elements() { return elements_; }
+    explicit operator bool() const { return codec_ != gradient_codec::none; }
 
-    template <class T>
-    void encode(const std::vector<tensor_view<T>>& gradients, double scale) {
-        Half* to = elements_.data();
-        for (const auto& g : gradients) {
-            detail::encode(g.data(), g.size(), to, scale, nullptr);
-            to += g.size();
-        }
+    template <class Half>
+    tensor_view<Half> as() {
+        return {reinterpret_cast<Half*>(halves_.data()), {halves_.size()}};
+    }
+    flat_tensor tensor() {
+        flat_tensor halves;
+        with_half(codec_, [&]<class Half>(Half) { halves = flat_tensor(as<Half>()); });
+        return halves;
     }
 
-    template <class T>
-    void decode(const std::vector<tensor_view<T>>& gradients, double scale) const {
-        const Half* from = elements_.data();
-        for (const auto& g : gradients) {
-            detail::decode(from, g.size(), g.data(), scale);
-            from += g.size();
+    void encode(const std::vector<flat_tensor>& gradients, double scale) {
+        auto* to = reinterpret_cast<std::byte*>(halves_.data());
+        for (const flat_tensor& g : gradients) {
+            g.kind().encode(codec_, g.data(), g.size(), to, scale);
+            to += g.size() * sizeof(std::uint16_t);
+        }
+    }
+    void decode(const std::vector<flat_tensor>& gradients, double scale) const {
+        auto* from = reinterpret_cast<const std::byte*>(halves_.data());
+        for (const flat_tensor& g : gradients) {
+            g.kind().decode(codec_, from, g.size(), g.data(), scale);
+            from += g.size() * sizeof(std::uint16_t);
         }
     }
 
 private:
-    std::vector<Half> elements_;
+    gradient_codec codec_ = gradient_codec::none;
+    std::vector<std::uint16_t> halves_;
 };
+
+// Flat views of the gradients of a list.
+template <class Views>
+std::vector<flat_tensor> flat_list(const Views& gradients) {
+    std::vector<flat_tensor> all;
+    for (std::size_t i = 0; i < std::size(gradients); ++i)
+        all.push_back(flat_tensor(flat_view(std::data(gradients)[i])));
+    return all;
+}
+inline std::size_t size_of(const std::vector<flat_tensor>& tensors) {
+    std::size_t elements = 0;
+    for (const flat_tensor& t : tensors) elements += t.size();
+    return elements;
+}
 
 }  // namespace detail
 }  // namespace v0

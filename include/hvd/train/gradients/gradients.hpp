@@ -49,28 +49,19 @@ struct gradient_options {
 
 namespace detail {
 
-template <class Half, class Comm, class Views, class Op>
-void reduce_gradients_as(Comm& comm, const Views& gradients, const Op& op,
-                         const reduce_options& scales) {
-    using view = std::remove_cvref_t<decltype(*std::data(gradients))>;
-    const std::vector<view> list(std::data(gradients), std::data(gradients) + std::size(gradients));
-    std::size_t count = 0;
-    for (const view& g : list) count += g.size();
-    gradient_wire<Half> wire(count);
-    wire.encode(list, scales.prescale);
-    comm.allreduce(wire.elements(), op, {.name = scales.name});
-    wire.decode(list, scales.postscale);
-}
-
 template <class Comm, class Views, class Op>
 void reduce_gradients(Comm& comm, const Views& gradients, const Op& op, gradient_codec codec,
                       const reduce_options& scales) {
     if (codec == gradient_codec::none) return comm.allreduce(fuse(gradients), op, scales);
     using backend = typename Comm::backend_type;
     if (!reduces_wire_of<backend>(codec)) refuse_call(comm, no_wire_text);
-    with_wire_type<backend>(codec, [&](auto narrow) {
-        reduce_gradients_as<decltype(narrow)>(comm, gradients, op, scales);
+    const std::vector<flat_tensor> list = flat_list(gradients);
+    gradient_wire wire(codec, size_of(list));
+    wire.encode(list, scales.prescale);
+    with_wire_type<backend>(codec, [&]<class Half>(Half) {
+        comm.allreduce(wire.as<Half>(), op, {.name = scales.name});
     });
+    wire.decode(list, scales.postscale);
 }
 
 }  // namespace detail

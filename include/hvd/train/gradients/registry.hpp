@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "../agreement.hpp"
-#include "../tensors.hpp"
+#include "../elements.hpp"
 #include "options.hpp"
 
 namespace hvd {
@@ -18,11 +18,9 @@ namespace detail {
 
 enum class parameter_kind : std::uint8_t { shared, local, sparse };
 
-template <class T, class Space = host>
 struct registered_parameter {
     std::string name = {};
-    tensor_view<T, Space> value = {};
-    tensor_view<T, Space> gradient = {};
+    flat_tensor value = {}, gradient = {};
     std::vector<std::size_t> shape = {};  // shape of value and gradient, slowest dimension first
     parameter_kind kind = parameter_kind::shared;
     std::size_t columns = 0;  // columns of a sparse parameter
@@ -38,22 +36,19 @@ struct registered_parameter {
     bool travels() const { return kind == parameter_kind::shared && !frozen; }
 };
 
-template <class T, class Space = host>
-using parameter_list = std::vector<registered_parameter<T, Space>>;
+using parameter_list = std::vector<registered_parameter>;
 
-template <class T, class Space>
-bool overlap(const tensor_view<T, Space>& a, const tensor_view<T, Space>& b) {
-    const std::less<const T*> before;
-    return a.size() > 0 && b.size() > 0 && before(a.data(), b.data() + b.size()) &&
-           before(b.data(), a.data() + a.size());
+inline bool overlap(const flat_tensor& a, const flat_tensor& b) {
+    const std::less<const std::byte*> before;
+    return a.size() > 0 && b.size() > 0 && before(a.data(), b.data() + b.bytes()) &&
+           before(b.data(), a.data() + a.bytes());
 }
 
 // Memory that two parameters share would be reduced or stepped twice.
-template <class T, class Space>
-void check_memory(int rank, const registered_parameter<T, Space>& p,
-                  const registered_parameter<T, Space>& other) {
-    const auto check = [&](const char* mine, const tensor_view<T, Space>& a, const char* its,
-                           const tensor_view<T, Space>& b) {
+inline void check_memory(int rank, const registered_parameter& p,
+                         const registered_parameter& other) {
+    const auto check = [&](const char* mine, const flat_tensor& a, const char* its,
+                           const flat_tensor& b) {
         if (overlap(a, b))
             refuse(rank, "the ", mine, " of parameter \"", p.name, "\" and the ", its, " of \"",
                    other.name, "\" have memory in common");
@@ -64,9 +59,8 @@ void check_memory(int rank, const registered_parameter<T, Space>& p,
     check("gradient", p.gradient, "values", other.value);
 }
 
-template <class T, class Space>
-void check_registration(int rank, const parameter_list<T, Space>& known,
-                        const registered_parameter<T, Space>& p) {
+inline void check_registration(int rank, const parameter_list& known,
+                               const registered_parameter& p) {
     for (const auto& other : known)
         if (other.name == p.name)
             refuse(rank, "a parameter named \"", p.name, "\" is registered already");
@@ -78,8 +72,7 @@ void check_registration(int rank, const parameter_list<T, Space>& known,
 }
 
 // Describes everything on which the ranks must agree.
-template <class T, class Space>
-std::string described(const parameter_list<T, Space>& parameters) {
+inline std::string described(const parameter_list& parameters) {
     std::string all;
     for (const auto& p : parameters) {
         if (!all.empty()) all += ", ";

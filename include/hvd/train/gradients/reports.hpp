@@ -48,10 +48,7 @@ namespace detail {
 
 /// The parameters of a distributed optimizer on the host or on the device, and the reports of their
 /// gradients in this step.
-template <class T, class Space>
 class reported_parameters {
-    using tensor = tensor_view<T, Space>;
-
 public:
     /// From now on parameter i neither travels nor is stepped. Call it between steps, on all ranks
     /// alike. An optimizer that steps by itself (`self_contained_optimizer`) must leave it out too.
@@ -82,27 +79,6 @@ public:
     const std::string& name(std::size_t i) const {
         check_index(i, "name");
         return parameters_[i].name;
-    }
-
-    /// The parameters that are not local, including frozen ones.
-    std::vector<tensor> shared_parameters() const {
-        std::vector<tensor> shared;
-        for_each_shared(
-            [&](const std::string&, const tensor& value, const auto&) { shared.push_back(value); });
-        return shared;
-    }
-
-    /// Calls `f(name, value, shape)` for each parameter that is not local. The value is flat.
-    template <class F>
-    void for_each_shared(F f) const {
-        for (const auto& p : parameters_)
-            if (p.kind != parameter_kind::local) f(p.name, p.value, p.shape);
-    }
-
-    /// Calls `f(name, value, shape)` for all parameters, including local ones.
-    template <class F>
-    void for_each_parameter(F f) const {
-        for (const auto& p : parameters_) f(p.name, p.value, p.shape);
     }
 
     /// True if parameter i exists and is local to this rank.
@@ -253,22 +229,8 @@ protected:
         return options_.average_passes ? 1.0 / options_.backward_passes_per_step : 1;
     }
 
-    void refresh_lists() {
-        values_.clear();
-        gradients_.clear();
-        shared_gradients_.clear();
-        for (const auto& p : parameters_) {
-            const bool local = p.kind == parameter_kind::local;
-            values_.push_back(p.frozen ? tensor() : p.value);
-            gradients_.push_back(p.frozen ? tensor() : p.gradient);
-            shared_gradients_.push_back(p.frozen || local ? tensor() : p.gradient);
-        }
-    }
-
     optimizer_options options_;
-    parameter_list<T, Space> parameters_;
-    std::vector<tensor> values_, gradients_;
-    std::vector<tensor> shared_gradients_;  // empty for local parameters
+    parameter_list parameters_;
     report_order reports_;
     std::optional<std::string> agreed_;  // the parameters of the buckets, as all ranks have them
     bool sealed_ = false;
@@ -292,6 +254,54 @@ private:
     bool nothing_more_ = false;  // nothing_ready() was called in this step
     bool refused_ = false;       // see keep_refused_step()
     bool dropped_ = false;       // see drop_refused_step()
+};
+
+/// The tensors of a distributed optimizer's parameters, on the host or on the device.
+template <class T, class Space, class Reports = reported_parameters>
+class parameter_tensors : public Reports {
+    using tensor = tensor_view<T, Space>;
+
+public:
+    /// The parameters that are not local, including frozen ones.
+    std::vector<tensor> shared_parameters() const {
+        std::vector<tensor> shared;
+        for_each_shared(
+            [&](const std::string&, const tensor& value, const auto&) { shared.push_back(value); });
+        return shared;
+    }
+
+    /// Calls `f(name, value, shape)` for each parameter that is not local. The value is flat.
+    template <class F>
+    void for_each_shared(F f) const {
+        for (const auto& p : parameters_)
+            if (p.kind != parameter_kind::local)
+                f(p.name, p.value.template as<T, Space>(), p.shape);
+    }
+
+    /// Calls `f(name, value, shape)` for all parameters, including local ones.
+    template <class F>
+    void for_each_parameter(F f) const {
+        for (const auto& p : parameters_) f(p.name, p.value.template as<T, Space>(), p.shape);
+    }
+
+protected:
+    using Reports::parameters_, Reports::Reports;
+
+    void refresh_lists() {
+        values_.clear();
+        gradients_.clear();
+        shared_gradients_.clear();
+        for (const auto& p : parameters_) {
+            const bool local = p.kind == parameter_kind::local;
+            const auto gradient = p.gradient.template as<T, Space>();
+            values_.push_back(p.frozen ? tensor() : p.value.template as<T, Space>());
+            gradients_.push_back(p.frozen ? tensor() : gradient);
+            shared_gradients_.push_back(p.frozen || local ? tensor() : gradient);
+        }
+    }
+
+    std::vector<tensor> values_, gradients_;
+    std::vector<tensor> shared_gradients_;  // empty for local parameters
 };
 
 }  // namespace detail

@@ -25,8 +25,8 @@ inline double weight_of_rows(const optimizer_options& o, int ranks) {
 }
 
 // **Collective**: returns the residuals of all ranks together, on all ranks.
-template <class Comm, class T, class Space>
-whole_residuals gather_residuals(Comm& comm, const parameter_list<T, Space>& parameters,
+template <class Comm>
+whole_residuals gather_residuals(Comm& comm, const parameter_list& parameters,
                                  const optimizer_options& o) {
     whole_residuals all(parameters.size());
     for (std::size_t i = 0; o.error_feedback && i < parameters.size(); ++i) {
@@ -47,8 +47,8 @@ whole_residuals gather_residuals(Comm& comm, const parameter_list<T, Space>& par
 }
 
 // **Collective**: every rank takes its part of the root's residuals.
-template <class Comm, class T, class Space>
-void scatter_residuals(Comm& comm, parameter_list<T, Space>& parameters, const optimizer_options& o,
+template <class Comm>
+void scatter_residuals(Comm& comm, parameter_list& parameters, const optimizer_options& o,
                        whole_residuals&& all) {
     all.resize(parameters.size());
     for (std::size_t i = 0; o.error_feedback && i < parameters.size(); ++i) {

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,61 +14,27 @@
 #include "../gradients/reports.hpp"
 #include "../gradients/residuals.hpp"
 #include "../sparse/sparse_gradient.hpp"
-#include "synchronized.hpp"
+#include "options_agreement.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-/// The part of a distributed_optimizer that does not depend on the optimizer inside: it has the
-/// parameters, reduces their gradients, and says when the optimizer steps.
+/// The part of a distributed_optimizer that depends neither on the optimizer inside nor on the type
+/// of the elements: it has the parameters, reduces their gradients, and says when the optimizer
+/// steps. typed_gradients.hpp has the functions that name a type.
 ///
 /// On a communicator the ranks agree before a step, and make its calls in one order. On an engine
 /// (`named`) calls need no order: ranks agree at the end of a step, when each has submitted all of
 /// its gradients.
-template <class Comm, class T>
-class gradient_reducer : public reported_parameters<T, host> {
-    using reports = reported_parameters<T, host>;
-    using calls = calls_of<Comm>;
-    static constexpr bool named = is_engine<Comm>;
+template <class Calls>
+class gradient_reducer : public reported_parameters {
+    using reports = reported_parameters;
+    static constexpr bool named = Calls::by_name;
 
 public:
     gradient_reducer(const gradient_reducer&) = delete;
     gradient_reducer& operator=(const gradient_reducer&) = delete;
-
-    /// Registers a parameter that all ranks have, and returns its index. Names are unique.
-    /// @throws hvd::usage_error for a name that is already registered, sizes that differ, and
-    /// memory that overlaps another parameter or gradient.
-    template <class P, class G>
-    std::size_t register_parameter(std::string_view name, P&& value, G&& gradient) {
-        if constexpr (check_parameter<T, P, G>())
-            return add({.kind = parameter_kind::shared}, name, value, gradient);
-        return 0;
-    }
-
-    /// Registers a parameter that belongs to this rank. Its gradient never travels, and is divided
-    /// by the number of ranks unless `scale_local` is false. Feature G4.
-    template <class P, class G>
-    std::size_t register_local(std::string_view name, P&& value, G&& gradient) {
-        if constexpr (check_parameter<T, P, G>())
-            return add({.kind = parameter_kind::local}, name, value, gradient);
-        return 0;
-    }
-
-    /// Registers a table (rows × `columns`, row-major) that all ranks have, and whose gradient is
-    /// reported in rows by `gradient_ready(i, rows)`. `gradient` is a table too. `synchronize()`
-    /// fills it with zeros and the rows that any rank has. With a `row_optimizer_of` nobody else
-    /// writes to other rows of it: they are cleared once, and a step takes time for the rows of all
-    /// ranks, not for the table. Features B14, F7.
-    /// @throws hvd::usage_error also for columns that do not divide the table, and with Adasum.
-    /// @snippet tests/train/snippets.cpp register_sparse
-    template <class P, class G>
-    std::size_t register_sparse(std::string_view name, P&& value, G&& gradient, std::size_t columns,
-                                sparse_policy policy = sparse_policy::automatic) {
-        if constexpr (check_parameter<T, P, G>())
-            return add_sparse(name, value, gradient, columns, policy);
-        return 0;
-    }
 
     /// The next steps belong to this epoch. Ranks compare it in the messages of each step: if they
     /// are in different epochs, since one has made more steps, the first such step throws
@@ -94,11 +61,6 @@ public:
     /// @throws hvd::usage_error after more than `backward_passes_per_step` reports in a step.
     void gradient_ready(std::size_t i);
 
-    /// Reports rows of a sparse parameter. An index may occur several times; its rows are added,
-    /// also to those of the step's earlier passes. They are copied, and travel in `synchronize()`.
-    /// @throws hvd::usage_error also for an index that is out of range and sizes that do not fit.
-    void gradient_ready(std::size_t i, const sparse_view<T>& rows);
-
     /// Reports that this rank has no further gradients in this step. It contributes zeros for those
     /// that no pass has reported.
     void nothing_ready() { reports::say_nothing_ready(); }
@@ -107,12 +69,6 @@ public:
     /// becomes zeros.
     /// @throws hvd::usage_error as `gradient_ready`.
     void nothing_ready(std::size_t i);
-
-    /// The communicator of the gradients, or for hvd what stands for it on an engine.
-    calls_of<Comm>& comm() noexcept { return comm_; }
-
-    /// The parameters, in the order of registration; empty for frozen ones.
-    std::span<const tensor_view<T>> parameters();
 
     /// For hvd: what error feedback has not applied yet, for checkpoints. **Collective**.
     whole_residuals residuals() { return gather_residuals(comm_, parameters_, options_); }
@@ -126,59 +82,24 @@ public:
     std::size_t buckets_started() const noexcept { return buckets_.started(); }
 
 protected:
-    gradient_reducer(Comm& comm, optimizer_options options);
+    gradient_reducer(Calls comm, optimizer_options options, const backend_abilities& backend);
     ~gradient_reducer();
 
+    std::size_t add(registered_parameter p);
+    void add(std::unique_ptr<sparse_table<Calls>> t) { tables_.push_back(std::move(t)); }
+    const std::vector<std::unique_ptr<sparse_table<Calls>>>& tables() const { return tables_; }
+    bool is_frozen(const sparse_table<Calls>& t) const { return parameters_[t.parameter()].frozen; }
+
     // Completes the reduction of all gradients. `by_rows` says that the step takes the rows of
-    // tables by `for_each_rows`. **Collective**.
-    synchronized_gradients<T> synchronize(bool by_rows);
+    // tables. **Collective**.
+    void reduce(bool by_rows);
 
-    // Calls `step` with the optimizer and a factor for the gradients, unless these are not finite.
-    bool apply_by(synchronized_gradients<T>&& synchronized, void (*step)(void*, double),
-                  void* optimizer);
+    // Calls `step` with the optimizer and a factor for the gradients, unless these are not finite:
+    // `finite` says that those of this rank are.
+    bool step_with(double factor, bool finite, void (*step)(void*, double), void* optimizer);
 
-    // Multiplies the gradients, for optimizers that don't do it by themselves.
-    void scale_gradients(double factor) const;
-
-    bool has_rows() const { return !sparse_.empty(); }
-
-    // Calls f(i, rows) for each table that is stepped by rows.
-    template <class F>
-    void for_each_rows(F f) {
-        for (auto& s : sparse_)
-            if (s.by_rows() && !parameters_[s.parameter()].frozen) f(s.parameter(), s.rows());
-    }
-
-    using reports::gradients_, reports::values_;
-
-private:
-    using reports::agreed_, reports::open_, reports::options_, reports::parameters_;
-    using reports::pass_scale, reports::refresh_lists, reports::refuse, reports::reports_;
-    using reports::require_closed, reports::sealed_, reports::shared_gradients_;
-    using reports::some_reported_;
-
-    template <class P, class G>
-    std::size_t add_sparse(std::string_view name, P& value, G& gradient, std::size_t columns,
-                           sparse_policy policy) {
-        const auto table = flat_view(gradient);
-        reports::check_table(name, table.size(), columns);
-        const std::size_t i =
-            add({.kind = parameter_kind::sparse, .columns = columns, .policy = policy}, name, value,
-                gradient);
-        sparse_.emplace_back(i, table, columns, policy);
-        return i;
-    }
-
-    template <class P, class G>
-    std::size_t add(registered_parameter<T> p, std::string_view name, P& value, G& gradient) {
-        const auto shape = to_view(value).shape();
-        p.name = name;
-        p.value = flat_view(value);
-        p.gradient = flat_view(gradient);
-        p.shape.assign(shape.begin(), shape.end());
-        return add(std::move(p));
-    }
-    std::size_t add(registered_parameter<T> p);
+    // Null for a parameter that is no table.
+    sparse_table<Calls>* table_of(std::size_t parameter) const;
 
     // `check` throws for a wrong report. The peers that wait for it are told.
     template <class Check>
@@ -196,7 +117,7 @@ private:
             reports::check_report(i);
         } catch (const usage_error& e) {
             if (!peers_step_anyway()) abandon(e.what());
-            else if (!is_direct<typename Comm::backend_type>) reports::keep_refused_step();
+            else if (tells_peers()) reports::keep_refused_step();
             throw;
         }
         if (reports::quiet()) return;
@@ -209,7 +130,7 @@ private:
     template <class Check>
     void report_by_name(std::size_t i, Check check) {
         require_closed();
-        gradient_bucket<calls, T>* complete = nullptr;
+        gradient_bucket<Calls>* complete = nullptr;
         or_fail_step([&] {
             const lock_guard lock(step_.reporting);
             if (!reports::quiet()) seal();
@@ -237,12 +158,22 @@ private:
         }
     }
 
+    // The lists of tensors are out of date.
+    bool take_change() { return std::exchange(changed_, false); }
+
+    // The gradients travel by these.
+    Calls& calls() noexcept { return comm_; }
+
+private:
     bool has_sparse() const;
+
+    bool tells_peers() const {
+        if constexpr (named) return true;
+        else return comm_.tells_peers();
+    }
 
     // True if the ranks make calls after those of the buckets.
     bool agrees_on_more() const;
-
-    sparse_gradient<T>* sparse_of(std::size_t parameter);
 
     void check_passes();
     [[gnu::cold]] void drop_step_of_peers();
@@ -289,12 +220,8 @@ private:
     void submit_rest()
         requires named;
 
+    static void zero(const registered_parameter& p) { p.gradient.zero(); }
     void reduce_sparse(bool by_rows);
-    void list_parts();
-
-    static void zero(registered_parameter<T>& p) {
-        for (T& x : elements(p.gradient)) x = T(0);
-    }
 
     // Collective if something has changed since the last step.
     void seal();
@@ -305,18 +232,19 @@ private:
 
     void start_complete_buckets();
     void scale_what_stayed();
-    bool finite_everywhere(double factor);
+    bool finite_everywhere(double factor, bool mine);
     // The step was made: what the rounding of its gradients lost is added to the next ones.
     void keep_residuals();
     void step_by_adasum(void (*step)(void*, double), void* optimizer, double factor);
 
     struct nothing {};
-    typename training_calls<Comm>::type comm_;
-    std::vector<tensor_view<T>> shared_parts_;  // of the gradients, without rows that are zero
-    bucket_queue<calls, T> buckets_;
+    Calls comm_;
+    bucket_queue<Calls> buckets_;
     [[no_unique_address]] std::conditional_t<named, named_step, nothing> step_;
     said_epoch epoch_;
-    std::vector<sparse_gradient<T>> sparse_;
+    std::vector<std::unique_ptr<sparse_table<Calls>>>
+        tables_;  // whose gradients are reported in rows
+    bool changed_ = true;
 };
 
 }  // namespace detail

@@ -28,15 +28,16 @@ inline optimizer_options options_on_an_engine(int rank, optimizer_options o) {
     return o;
 }
 
-template <class Comm>
-optimizer_options options_on(Comm& comm, optimizer_options o) {
-    if constexpr (is_engine<Comm>) return options_on_an_engine(comm.rank(), std::move(o));
+template <class Calls>
+optimizer_options options_on(const Calls& comm, optimizer_options o) {
+    if constexpr (Calls::by_name) return options_on_an_engine(comm.rank(), std::move(o));
     else return o;
 }
 
-template <class Comm, class T>
-gradient_reducer<Comm, T>::gradient_reducer(Comm& comm, optimizer_options options)
-    : reports(comm.rank(), options_on(comm, std::move(options))), comm_(comm) {
+template <class Calls>
+gradient_reducer<Calls>::gradient_reducer(Calls comm, optimizer_options options,
+                                          const backend_abilities& backend)
+    : reports(comm.rank(), options_on(comm, std::move(options))), comm_(std::move(comm)) {
     if (!comm_)
         refuse(named ? "this engine is empty: it was moved from"
                      : "this communicator is empty: its rank is not a member, and has no optimizer "
@@ -44,14 +45,14 @@ gradient_reducer<Comm, T>::gradient_reducer(Comm& comm, optimizer_options option
     if constexpr (!named)
         if (options_.bucket_bytes == 0)
             options_.bucket_bytes = access::session_of(comm_).options().tuning.bucket_bytes;
-    check_options<typename Comm::backend_type>(comm_.rank(), options_);
+    check_options(comm_.rank(), options_, backend);
 }
 
-template <class Comm, class T>
-gradient_reducer<Comm, T>::~gradient_reducer() = default;
+template <class Calls>
+gradient_reducer<Calls>::~gradient_reducer() = default;
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::begin_epoch(std::uint64_t epoch) {
+template <class Calls>
+void gradient_reducer<Calls>::begin_epoch(std::uint64_t epoch) {
     if (some_reported_ || buckets_.started() > 0)
         refuse("epoch ", epoch, " begins between steps; gradients are under way");
     require_closed();
@@ -60,8 +61,8 @@ void gradient_reducer<Comm, T>::begin_epoch(std::uint64_t epoch) {
     else epoch_.tell(buckets_);
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::zero_gradients() {
+template <class Calls>
+void gradient_reducer<Calls>::zero_gradients() {
     if constexpr (named)
         if (!step_.failure.empty()) abandon(step_.failure);
     if constexpr (!named)
@@ -70,30 +71,30 @@ void gradient_reducer<Comm, T>::zero_gradients() {
         refuse("zero_gradients() while gradients are under way: synchronize() or step() first, ",
                "or abandon() a step that failed");
     for (auto& p : parameters_)
-        if (p.kind != parameter_kind::sparse) zero(p);
-    for (auto& s : sparse_) {
-        s.zero();
-        s.clear();
+        if (p.kind != parameter_kind::sparse) p.gradient.zero();
+    for (const auto& t : tables_) {
+        t->zero();
+        t->clear();
     }
 }
 
 // Peers that have reported alike drop it, too. The others are told in the next step.
-template <class Comm, class T>
-[[gnu::cold]] void gradient_reducer<Comm, T>::drop_step_of_peers() {
+template <class Calls>
+[[gnu::cold]] void gradient_reducer<Calls>::drop_step_of_peers() {
     require_closed();
     if (finish_for_peers()) reports::drop_refused_step();
     else give_up();  // it has failed on all ranks
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::abandon(std::string_view why) {
+template <class Calls>
+void gradient_reducer<Calls>::abandon(std::string_view why) {
     require_closed();
     if constexpr (named) abandon_by_name(why);
     else abandon_in_order(why);
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::abandon_by_name(std::string_view why)
+template <class Calls>
+void gradient_reducer<Calls>::abandon_by_name(std::string_view why)
     requires named
 {
     {
@@ -107,8 +108,8 @@ void gradient_reducer<Comm, T>::abandon_by_name(std::string_view why)
     give_up();
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::abandon_in_order(std::string_view why) {
+template <class Calls>
+void gradient_reducer<Calls>::abandon_in_order(std::string_view why) {
     if (peers_step_anyway()) reports::refuse_late_abandon(why);
     const std::size_t left = buckets_.size() - buckets_.started();
     const bool agrees_first = reports::agrees_first();
@@ -121,39 +122,27 @@ void gradient_reducer<Comm, T>::abandon_in_order(std::string_view why) {
         forget_agreement();  // as the peers do, since several of their calls fail
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::gradient_ready(std::size_t i) {
+template <class Calls>
+void gradient_reducer<Calls>::gradient_ready(std::size_t i) {
     report(i, [&] {
-        if (sparse_of(i) != nullptr)
+        if (table_of(i) != nullptr)
             refuse("gradient_ready(", i, "): \"", parameters_[i].name,
                    "\" is sparse; say its rows too");
     });
     parameters_[i].written = true;
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::gradient_ready(std::size_t i, const sparse_view<T>& rows) {
-    auto* const sparse = sparse_of(i);
-    report(i, [&] {
-        if (sparse == nullptr)
-            refuse("gradient_ready(", i, ", rows): there is no sparse parameter ", i);
-        sparse->check(comm_.rank(), parameters_[i].name, rows);
-    });
-    sparse->add(rows);
-    parameters_[i].written = true;
-}
-
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::nothing_ready(std::size_t i) {
+template <class Calls>
+void gradient_reducer<Calls>::nothing_ready(std::size_t i) {
     report(i, [&] {
         reports::check_report(i, "nothing_ready");
-        if (reports::becomes_zeros(i)) zero(parameters_[i]);
+        if (reports::becomes_zeros(i)) parameters_[i].gradient.zero();
     });
 }
 
 // On an engine it is a part of what the ranks tell each other at the end of the step.
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::check_passes() {
+template <class Calls>
+void gradient_reducer<Calls>::check_passes() {
     try {
         reports::check_passes();
     } catch (const usage_error& e) {
@@ -162,8 +151,8 @@ void gradient_reducer<Comm, T>::check_passes() {
     }
 }
 
-template <class Comm, class T>
-synchronized_gradients<T> gradient_reducer<Comm, T>::synchronize(bool by_rows) {
+template <class Calls>
+void gradient_reducer<Calls>::reduce(bool by_rows) {
     require_closed();
     check_passes();
     over_if_it_fails([&] {
@@ -180,18 +169,10 @@ synchronized_gradients<T> gradient_reducer<Comm, T>::synchronize(bool by_rows) {
     });
     scale_what_stayed();
     reports::end_step();
-    list_parts();
-    return {comm_.rank(), gradients_, shared_gradients_, shared_parts_, open_};
 }
 
-template <class Comm, class T>
-std::span<const tensor_view<T>> gradient_reducer<Comm, T>::parameters() {
-    refresh_lists();
-    return values_;
-}
-
-template <class Comm, class T>
-std::size_t gradient_reducer<Comm, T>::add(registered_parameter<T> p) {
+template <class Calls>
+std::size_t gradient_reducer<Calls>::add(registered_parameter p) {
     if (buckets_.started() > 0)
         refuse("parameter \"", p.name, "\" is registered while gradients are under way");
     require_closed();
@@ -201,34 +182,34 @@ std::size_t gradient_reducer<Comm, T>::add(registered_parameter<T> p) {
     return parameters_.size() - 1;
 }
 
-template <class Comm, class T>
-bool gradient_reducer<Comm, T>::has_sparse() const {
-    for (const auto& s : sparse_)
-        if (!parameters_[s.parameter()].frozen) return true;
+template <class Calls>
+bool gradient_reducer<Calls>::has_sparse() const {
+    for (const auto& t : tables_)
+        if (!is_frozen(*t)) return true;
     return false;
 }
 
-template <class Comm, class T>
-bool gradient_reducer<Comm, T>::agrees_on_more() const {
+template <class Calls>
+bool gradient_reducer<Calls>::agrees_on_more() const {
     return has_sparse() || reports::agrees_on_numbers_ || options_.skip_nonfinite ||
            options_.op == gradient_op::adasum;
 }
 
-template <class Comm, class T>
-sparse_gradient<T>* gradient_reducer<Comm, T>::sparse_of(std::size_t parameter) {
-    for (auto& s : sparse_)
-        if (s.parameter() == parameter) return &s;
+template <class Calls>
+sparse_table<Calls>* gradient_reducer<Calls>::table_of(std::size_t parameter) const {
+    for (const auto& t : tables_)
+        if (t->parameter() == parameter) return t.get();
     return nullptr;
 }
 
-template <class Comm, class T>
-bool gradient_reducer<Comm, T>::peers_step_anyway() const {
+template <class Calls>
+bool gradient_reducer<Calls>::peers_step_anyway() const {
     return comm_.size() > 1 && buckets_.size() > 0 && buckets_.started() == buckets_.size() &&
            !reports::agrees_first() && !agrees_on_more();
 }
 
-template <class Comm, class T>
-[[gnu::cold]] bool gradient_reducer<Comm, T>::finish_for_peers() {
+template <class Calls>
+[[gnu::cold]] bool gradient_reducer<Calls>::finish_for_peers() {
     try {
         buckets_.finish();
         return true;
@@ -237,63 +218,53 @@ template <class Comm, class T>
     }
 }
 
-template <class Comm, class T>
-[[gnu::cold]] void gradient_reducer<Comm, T>::give_up() {
+template <class Calls>
+[[gnu::cold]] void gradient_reducer<Calls>::give_up() {
     try {
         buckets_.drop();
     } catch (...) {  // an earlier failure is the one to report
     }
-    for (auto& s : sparse_) s.clear();
+    for (const auto& t : tables_) t->clear();
     reports::begin_next_step();
     if constexpr (named) step_.failure.clear();
     else if (!buckets_.together()) forget_agreement();
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::forget_agreement() {
+template <class Calls>
+void gradient_reducer<Calls>::forget_agreement() {
     buckets_.clear();
     agreed_.reset();
     sealed_ = false;
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::reduce_sparse(bool by_rows) {
+template <class Calls>
+void gradient_reducer<Calls>::reduce_sparse(bool by_rows) {
     const double f = options_.gradient_predivide_factor;
-    for (auto& s : sparse_) {
-        auto& p = parameters_[s.parameter()];
+    for (const auto& t : tables_) {
+        const auto& p = parameters_[t->parameter()];
         const auto reduce = [&](auto&& by) {
-            s.reduce(by, options_, 1 / f, f * pass_scale(), p.residual, epoch_.name(), by_rows);
+            t->reduce(by, options_, 1 / f, f * pass_scale(), p.residual, epoch_.name(), by_rows);
         };
         if constexpr (named) {
             if (!p.frozen) reduce(comm_.for_tensor(p.name));
         } else if (!p.frozen) {
             reduce(comm_);
         }
-        s.clear();
+        t->clear();
     }
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::list_parts() {
-    shared_parts_.clear();
-    for (std::size_t i = 0; i < parameters_.size(); ++i)
-        if (parameters_[i].kind == parameter_kind::shared)
-            shared_parts_.push_back(shared_gradients_[i]);
-        else if (auto* const s = sparse_of(i); s != nullptr && !parameters_[i].frozen)
-            s->append_parts(shared_parts_);
-}
-
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::seal() {
+template <class Calls>
+void gradient_reducer<Calls>::seal() {
     if (sealed_) return;
-    refresh_lists();
+    changed_ = true;
     std::string described = detail::described(parameters_);
     if (reports::agrees_on(described)) make_buckets(std::move(described));
     sealed_ = true;
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::make_buckets(std::string described) {
+template <class Calls>
+void gradient_reducer<Calls>::make_buckets(std::string described) {
     if (parameters_.empty()) {
         if constexpr (named) refuse(reports::nothing_to_train);
         else refuse_call(comm_, reports::nothing_to_train);
@@ -317,8 +288,8 @@ void gradient_reducer<Comm, T>::make_buckets(std::string described) {
     if constexpr (named) step_.content.reset();
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::agree_on(const std::string& described) {
+template <class Calls>
+void gradient_reducer<Calls>::agree_on(const std::string& described) {
     try {
         agree_on_options(comm_, reports::take_agreement_name(), options_, described);
     } catch (const mismatch_error& e) {
@@ -327,8 +298,8 @@ void gradient_reducer<Comm, T>::agree_on(const std::string& described) {
     }
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::add_buckets(member_lists members) {
+template <class Calls>
+void gradient_reducer<Calls>::add_buckets(member_lists members) {
     shared<step_question> question;
     if constexpr (!named) question = access::session_of(comm_).question;
     const std::size_t with_question = bucket_with_question(members, parameters_, options_);
@@ -336,9 +307,9 @@ void gradient_reducer<Comm, T>::add_buckets(member_lists members) {
         add_bucket(std::move(members[b]), b == with_question ? question : shared<step_question>());
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::add_bucket(std::vector<std::size_t> members,
-                                           shared<step_question> question) {
+template <class Calls>
+void gradient_reducer<Calls>::add_bucket(std::vector<std::size_t> members,
+                                         shared<step_question> question) {
     const double f = options_.gradient_predivide_factor;
     if constexpr (named) comm_.begin_plans_of(bucket_name(members), members.front());
     buckets_.add(
@@ -347,23 +318,23 @@ void gradient_reducer<Comm, T>::add_bucket(std::vector<std::size_t> members,
         std::move(question));
 }
 
-template <class Comm, class T>
-std::string gradient_reducer<Comm, T>::bucket_name(const std::vector<std::size_t>& members) const {
+template <class Calls>
+std::string gradient_reducer<Calls>::bucket_name(const std::vector<std::size_t>& members) const {
     const std::string& first = parameters_[members.front()].name;
     return members.size() == 1 ? first
                                : std::string(text(first, " and ", members.size() - 1, " more"));
 }
 
-template <class Comm, class T>
+template <class Calls>
 template <class Say>
-void gradient_reducer<Comm, T>::say_step(Say say) const {
+void gradient_reducer<Calls>::say_step(Say say) const {
     say_options(options_, say);
     say("parameters", agreed_ ? std::string_view(*agreed_) : std::string_view());
     say("epoch", epoch_.name());
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::submit_rest()
+template <class Calls>
+void gradient_reducer<Calls>::submit_rest()
     requires named
 {
     if (!step_.failure.empty()) return;
@@ -378,8 +349,8 @@ void gradient_reducer<Comm, T>::submit_rest()
 }
 
 // The word of a rank has the hash of its step twice, so that a maximum tells whether all are equal.
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::agree_on_step()
+template <class Calls>
+void gradient_reducer<Calls>::agree_on_step()
     requires named
 {
     if (!step_.content)
@@ -392,8 +363,8 @@ void gradient_reducer<Comm, T>::agree_on_step()
     reports::agrees_on_numbers_ = most[3] > 0;
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::end_step_together()
+template <class Calls>
+void gradient_reducer<Calls>::end_step_together()
     requires named
 {
     refuse_what_peers_have();
@@ -409,8 +380,8 @@ void gradient_reducer<Comm, T>::end_step_together()
 }
 
 // Tensors of the step that only some ranks have would wait forever.
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::refuse_what_peers_have()
+template <class Calls>
+void gradient_reducer<Calls>::refuse_what_peers_have()
     requires named
 {
     std::string mine;
@@ -425,83 +396,64 @@ void gradient_reducer<Comm, T>::refuse_what_peers_have()
         comm_.refuse(name, "this rank's step has no such gradient");
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::start_complete_buckets() {
+template <class Calls>
+void gradient_reducer<Calls>::start_complete_buckets() {
     buckets_.start_while(
         [&](const std::vector<std::size_t>& members) { return reports::all_reported(members); });
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::scale_what_stayed() {
+template <class Calls>
+void gradient_reducer<Calls>::scale_what_stayed() {
     for (auto& p : parameters_) {
         if (p.frozen) continue;
         if (p.kind == parameter_kind::local)
-            scale(p.gradient, pass_scale() / (options_.scale_local ? comm_.size() : 1));
-        else if (options_.op == gradient_op::adasum) scale(p.gradient, pass_scale());
+            p.gradient.scale(pass_scale() / (options_.scale_local ? comm_.size() : 1));
+        else if (options_.op == gradient_op::adasum) p.gradient.scale(pass_scale());
     }
 }
 
-template <class Comm, class T>
-bool gradient_reducer<Comm, T>::finite_everywhere(double factor) {
-    bool all = all_finite<T>(shared_parts_);
-    for (const auto& p : parameters_)
-        if (p.kind == parameter_kind::local && !p.frozen) all &= all_finite<T>({{p.gradient}});
-    std::array<double, 3> least = {all ? 1.0 : 0.0, factor, -factor};
-    comm_.allreduce(least, min, {.name = "gradients are finite"});
-    if (least[1] != -least[2])
-        refuse("the loss scales of the ranks are from ", -1 / least[2], " to ", 1 / least[1],
+template <class Calls>
+bool gradient_reducer<Calls>::finite_everywhere(double factor, bool mine) {
+    std::array<double, 3> most = {mine ? 0.0 : 1.0, factor, -factor};
+    comm_.allreduce(most, max, {.name = "gradients are finite"});
+    if (most[1] != -most[2])
+        refuse("the loss scales of the ranks are from ", 1 / most[1], " to ", -1 / most[2],
                ", and this rank's is ", 1 / factor, "; they are to be equal");
-    return least[0] == 1;
+    return most[0] == 0;
 }
 
-template <class Comm, class T>
-bool gradient_reducer<Comm, T>::apply_by(synchronized_gradients<T>&& synchronized,
-                                         void (*step)(void*, double), void* optimizer) {
-    const auto gradients = std::move(synchronized);
-    if (gradients.open_ != &open_)
-        refuse("apply() of gradients that are not this optimizer's, or applied already");
-    if (gradients.factor_ != 1 && !options_.skip_nonfinite)
+template <class Calls>
+bool gradient_reducer<Calls>::step_with(double factor, bool finite, void (*step)(void*, double),
+                                        void* optimizer) {
+    if (factor != 1 && !options_.skip_nonfinite)
         refuse("a loss_scale is for optimizers with .skip_nonfinite = true");
     bool steps = true;
     over_if_it_fails([&] {
-        steps = !options_.skip_nonfinite || finite_everywhere(gradients.factor_);
+        steps = !options_.skip_nonfinite || finite_everywhere(factor, finite);
         if (!steps) return;
-        if (options_.op == gradient_op::adasum) step_by_adasum(step, optimizer, gradients.factor_);
-        else step(optimizer, gradients.factor_);
+        if (options_.op == gradient_op::adasum) step_by_adasum(step, optimizer, factor);
+        else step(optimizer, factor);
         keep_residuals();
     });
     return steps;
 }
 
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::keep_residuals() {
+template <class Calls>
+void gradient_reducer<Calls>::keep_residuals() {
     buckets_.commit();
-    for (auto& s : sparse_)
-        if (!parameters_[s.parameter()].frozen) s.commit(parameters_[s.parameter()].residual);
-}
-
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::scale_gradients(double factor) const {
-    if (is_one(factor)) return;
-    if constexpr (dtype_traits<T>::id == dtype::float16)
-        refuse("gradients of float16 and a scaled loss are for optimizers::float_masters: divided ",
-               "in 16 bits, small ones would vanish");
-    for (const auto& part : shared_parts_) scale(part, factor);
-    for (const auto& p : parameters_)
-        if (p.kind == parameter_kind::local && !p.frozen) scale(p.gradient, factor);
+    for (const auto& t : tables_)
+        if (!is_frozen(*t)) t->commit(parameters_[t->parameter()].residual);
 }
 
 // Lets the optimizer step with this rank's gradients, then combines its changes.
-template <class Comm, class T>
-void gradient_reducer<Comm, T>::step_by_adasum(void (*step)(void*, double), void* optimizer,
-                                               double factor) {
-    if constexpr (is_float_element<T>) {
-        withheld_step<T> own(parameters_);
-        step(optimizer, factor);
-        own.take_back();
-        own.combine(comm_, epoch_.name());
-        own.take();
-    }
+template <class Calls>
+void gradient_reducer<Calls>::step_by_adasum(void (*step)(void*, double), void* optimizer,
+                                             double factor) {
+    withheld_step own(parameters_);
+    step(optimizer, factor);
+    own.take_back();
+    own.combine(comm_, epoch_.name());
+    own.take();
 }
 
 }  // namespace detail

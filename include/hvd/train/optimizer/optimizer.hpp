@@ -7,8 +7,8 @@
 
 #include "../agreement.hpp"
 #include "../gradients/buffers.hpp"
-#include "gradient_reducer.hpp"
 #include "optimizers.hpp"
+#include "typed_gradients.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -89,17 +89,21 @@ void agree_on_numbers(Comm& comm, O& optimizer, IsLocal is_local) {
 /// @snippet tests/train/engine_snippets.cpp engine_optimizer
 template <class Comm, class Optimizer,
           class T = typename detail::optimizer_element<Optimizer>::type>
-class distributed_optimizer : public detail::gradient_reducer<Comm, T>,
+class distributed_optimizer : public detail::typed_gradients<detail::reducer_calls<Comm>, T>,
                               public detail::registered_buffers<host> {
     static_assert(
         optimizer_of<Optimizer, T> || self_contained_optimizer<Optimizer>,
         "hvd: an optimizer has step(parameters, gradients), or step(): see hvd::optimizer_of");
 
+    using reducer = detail::typed_gradients<detail::reducer_calls<Comm>, T>;
+
 public:
     /// @throws hvd::usage_error for options that contradict each other or an empty communicator.
     distributed_optimizer(Comm& comm, Optimizer optimizer, optimizer_options options = {})
-        : detail::gradient_reducer<Comm, T>(comm, std::move(options)),
+        : reducer(detail::reducer_calls<Comm>(comm), std::move(options),
+                  detail::abilities_of<typename Comm::backend_type>),
           detail::registered_buffers<host>(comm.rank()),
+          comm_(comm),
           optimizer_(std::move(optimizer)) {
         detail::check_masters<Optimizer>(comm.rank(), this->options());
         this->agrees_on_numbers_ = optimizer_with_state<Optimizer>;
@@ -111,7 +115,7 @@ public:
     /// @throws hvd::mismatch_error if the ranks have other options, parameters or numbers,
     /// hvd::peer_error.
     synchronized_gradients<T> synchronize() {
-        auto synchronized = detail::gradient_reducer<Comm, T>::synchronize(steps_rows());
+        auto synchronized = reducer::synchronize(steps_rows());
         agree_on_numbers();
         return synchronized;
     }
@@ -132,6 +136,12 @@ public:
     /// Calls `apply(synchronize())`.
     bool step() { return apply(synchronize()); }
 
+    /// The communicator of the gradients, or for hvd what stands for it on an engine.
+    auto& comm() noexcept {
+        if constexpr (detail::is_engine<Comm>) return this->calls();
+        else return comm_;
+    }
+
     /// The optimizer inside.
     Optimizer& optimizer() noexcept { return optimizer_; }
 
@@ -147,7 +157,7 @@ private:
             optimizer_.gradient_factor = float(factor);
         else this->scale_gradients(factor);
         if constexpr (row_optimizer_of<Optimizer, T>)
-            if (this->has_rows()) return step_by_rows();
+            if (!this->tables().empty()) return step_by_rows();
         if constexpr (optimizer_of<Optimizer, T>)
             optimizer_.step(optimizers::tensors<T>(this->values_),
                             optimizers::tensors<T>(this->gradients_));
@@ -166,7 +176,7 @@ private:
     void agree_on_numbers() {
         if constexpr (optimizer_with_state<Optimizer>) {
             if (!this->agrees_on_numbers_) return;
-            detail::agree_on_numbers(this->comm(), optimizer_,
+            detail::agree_on_numbers(this->calls(), optimizer_,
                                      [this](std::size_t i) { return this->is_local(i); });
             if constexpr (requires { optimizer_.require_members_of(1); })
                 optimizer_.require_members_of(this->values_.size());
@@ -174,6 +184,7 @@ private:
         }
     }
 
+    Comm& comm_;
     Optimizer optimizer_;
 };
 

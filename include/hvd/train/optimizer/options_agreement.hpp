@@ -14,8 +14,22 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// The abilities of a backend, for code that does not know it.
+struct backend_abilities {
+    bool reduces_float16, reduces_bfloat16, moves_devices;
+
+    bool reduces_wire(gradient_codec codec) const {
+        if (codec == gradient_codec::float16) return reduces_float16;
+        return codec == gradient_codec::none || reduces_bfloat16;
+    }
+};
+
 template <class Backend>
-void check_options(int rank, const optimizer_options& o) {
+constexpr backend_abilities abilities_of = {reduces_wire_of<Backend>(gradient_codec::float16),
+                                            reduces_wire_of<Backend>(gradient_codec::bfloat16),
+                                            device_backend<Backend>};
+
+inline void check_options(int rank, const optimizer_options& o, const backend_abilities& backend) {
     if (o.backward_passes_per_step < 1)
         refuse(rank, "backward_passes_per_step is ", o.backward_passes_per_step,
                ", and at least 1");
@@ -30,8 +44,8 @@ void check_options(int rank, const optimizer_options& o) {
                "are");
     if (o.error_feedback && o.codec == gradient_codec::none)
         refuse(rank, "error_feedback is part of a codec; there is none, and nothing is rounded");
-    if (!reduces_wire_of<Backend>(o.codec)) refuse(rank, no_wire_text);
-    if (o.shard_state && !device_backend<Backend>)
+    if (!backend.reduces_wire(o.codec)) refuse(rank, no_wire_text);
+    if (o.shard_state && !backend.moves_devices)
         refuse(rank, "shard_state is for parameters on the device; see plan.run_and_apply");
     if (o.shard_state && (o.op == gradient_op::adasum || o.codec != gradient_codec::none))
         refuse(rank, "shard_state is for averages and sums without a codec");

@@ -13,10 +13,18 @@
     HVD_INSTANTIATE HVD_API void broadcast_optimizer_state(                                       \
         distributed_optimizer<communicator<B>, O>&, root);
 
-#define HVD_OPTIMIZERS(B)                                                           \
-    HVD_INSTANTIATE class HVD_API detail::gradient_reducer<communicator<B>, float>; \
-    HVD_OPTIMIZER(B, optimizers::sgd<float>)                                        \
-    HVD_OPTIMIZER(B, optimizers::momentum<float>)                                   \
-    HVD_OPTIMIZER(B, optimizers::adam<float>)                                       \
-    HVD_OPTIMIZER(B, optimizers::adamw<float>)                                      \
+#define HVD_OPTIMIZERS(B)                         \
+    HVD_OPTIMIZER(B, optimizers::sgd<float>)      \
+    HVD_OPTIMIZER(B, optimizers::momentum<float>) \
+    HVD_OPTIMIZER(B, optimizers::adam<float>)     \
+    HVD_OPTIMIZER(B, optimizers::adamw<float>)    \
     HVD_OPTIMIZER(B, optimizers::adadelta<float>)
+
+namespace hvd {
+inline namespace v0 {
+
+// All backends have it in common.
+HVD_INSTANTIATE class HVD_API detail::typed_gradients<detail::any_communicator, float>;
+
+}  // namespace v0
+}  // namespace hvd

@@ -146,7 +146,7 @@ private:
 
     // The next step begins with the first bucket, also after one that failed.
     struct buckets_end {
-        detail::calls_of<Comm>& comm;
+        std::remove_reference_t<typename detail::training_calls<Comm>::type>& comm;
         ~buckets_end() {
             if constexpr (times_buckets) comm.observer().end_step();
         }

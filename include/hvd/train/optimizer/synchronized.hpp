@@ -14,8 +14,8 @@
 namespace hvd {
 inline namespace v0 {
 namespace detail {
-template <class Comm, class T>
-class gradient_reducer;
+template <class Calls, class T>
+class typed_gradients;
 template <class Comm, class T>
 class device_reducer;
 }  // namespace detail
@@ -62,7 +62,7 @@ public:
 
 private:
     template <class, class>
-    friend class detail::gradient_reducer;
+    friend class detail::typed_gradients;
     template <class, class>
     friend class detail::device_reducer;
     template <class U>

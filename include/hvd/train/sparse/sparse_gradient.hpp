@@ -11,6 +11,21 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// Rounds elements, each with what was lost of it before, which gets what is lost now.
+template <class Half, class T>
+void round_with_losses(const T* from, std::size_t n, Half* to, float* losses) {
+    if constexpr (std::is_same_v<T, float>) {
+        error_feedback<cast<Half>>::encode(from, n, to, 1, losses);
+    } else {
+        for (std::size_t i = 0; i < n; ++i) {
+            const double y = as_double(from[i]) + double(losses[i]);
+            to[i] = Half(float(y));
+            const double lost = y - double(float(to[i]));
+            losses[i] = is_finite(lost) ? float(lost) : 0;
+        }
+    }
+}
+
 // The rows of a table's gradient that this rank's backward passes reported in a step.
 template <class T>
 class sparse_gradient {
@@ -135,7 +150,7 @@ private:
             if (!residual.empty())
                 std::copy_n(residual.data() + std::size_t(rows_.indices[i]) * columns_, columns_,
                             lost);
-            encode(row, columns_, rounded.data(), 1, lost);
+            round_with_losses(row, columns_, rounded.data(), lost);
             for (std::size_t c = 0; c < columns_; ++c) {
                 row[c] = from_double<T>(float(rounded[c]));
                 const float again = float(rounded[c]) - float(as_double(row[c]));
@@ -153,6 +168,37 @@ private:
     sparse_rows<T> reduced_;     // the rows that the table has got
     bool by_rows_ = false;       // the step sees these rows only
     bool rest_is_zero_ = false;  // the table's other rows are zero
+};
+
+// A table of any type among the gradients of a reducer.
+template <class Calls>
+class sparse_table {
+public:
+    virtual ~sparse_table() = default;
+    virtual std::size_t parameter() const = 0;
+    virtual void clear() = 0;
+    virtual void zero() = 0;
+    virtual void reduce(Calls&, const optimizer_options&, double prescale, double postscale,
+                        const std::vector<float>& residual, std::string_view name,
+                        bool by_rows) = 0;
+    virtual void commit(std::vector<float>& residual) = 0;
+};
+
+template <class Calls, class T>
+class sparse_table_of final : public sparse_table<Calls>, public sparse_gradient<T> {
+    using rows_of = sparse_gradient<T>;
+
+public:
+    using rows_of::rows_of;
+
+    std::size_t parameter() const override { return rows_of::parameter(); }
+    void clear() override { rows_of::clear(); }
+    void zero() override { rows_of::zero(); }
+    void reduce(Calls& comm, const optimizer_options& o, double prescale, double postscale,
+                const std::vector<float>& residual, std::string_view name, bool by_rows) override {
+        rows_of::reduce(comm, o, prescale, postscale, residual, name, by_rows);
+    }
+    void commit(std::vector<float>& residual) override { rows_of::commit(residual); }
 };
 
 }  // namespace detail

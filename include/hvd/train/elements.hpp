@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "../core/concepts.hpp"
+#include "../fusion/codec.hpp"
+#include "../kernel/pack.hpp"
+#include "../kernel/reduce.hpp"
+#include "gradients/options.hpp"
+#include "tensors.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The elements of a tensor of training. Their C++ type is known where the tensor is registered;
+// behind that, code has these functions. Each takes n elements.
+struct element_kind {
+    dtype id;
+    std::size_t bytes;  // of one
+    std::string_view name;
+    reduce_function sum, average;
+    void (*zero)(std::byte*, std::size_t n);
+    void (*scale)(std::byte*, std::size_t n, double factor);
+    bool (*all_finite)(const std::byte*, std::size_t n);
+    // Each result is rounded to the type of the elements.
+    void (*add)(std::byte* to, const std::byte* other, std::size_t n);
+    void (*subtract)(std::byte* from, const std::byte* other, std::size_t n);
+    void (*put)(std::byte* one, double value);
+    double (*get)(const std::byte* one);
+    void (*to_doubles)(const std::byte* from, std::size_t n, double factor, double* to);
+    void (*from_doubles)(const double* from, std::size_t n, double factor, std::byte* to);
+    // Between the elements and floats, or the 16-bit floats of a codec, with a factor.
+    void (*to_floats)(const std::byte* from, std::size_t n, float* to);
+    void (*encode)(gradient_codec, const std::byte* from, std::size_t n, std::byte* to,
+                   double factor);
+    void (*decode)(gradient_codec, const std::byte* from, std::size_t n, std::byte* to,
+                   double factor);
+    // Adds to each loss what a float loses that becomes an element. Null where that is nothing.
+    void (*add_losses)(gradient_codec, const std::byte* from, std::size_t n, float* losses);
+};
+
+// Calls f with a 16-bit float of the codec's type. It is not called without a codec.
+template <class F>
+void with_half(gradient_codec codec, F f) {
+    if (codec == gradient_codec::float16) f(float16(0.0f));
+    if (codec == gradient_codec::bfloat16) f(bfloat16(0.0f));
+}
+
+// The functions of the elements that are T.
+template <class T>
+struct elements_of_type {
+    static constexpr bool has_mean = reducible<T, op::average>;
+    static_assert(has_mean,
+                  "hvd: gradients are averaged: they are of float, double, hvd::float16, "
+                  "hvd::bfloat16, or of another type that has fractions");
+
+    static T* of(std::byte* p) { return reinterpret_cast<T*>(p); }
+    static const T* of(const std::byte* p) { return reinterpret_cast<const T*>(p); }
+
+    static std::span<T> all(std::byte* p, std::size_t n) { return {of(p), n}; }
+
+    static void zero(std::byte* p, std::size_t n) {
+        for (T& x : all(p, n)) x = T(0);
+    }
+    static void scale(std::byte* p, std::size_t n, double factor) {
+        for (T& x : all(p, n)) x = from_double<T>(as_double(x) * factor);
+    }
+    static bool all_finite(const std::byte* p, std::size_t n) {
+        for (std::size_t i = 0; i < n; ++i)
+            if (!is_finite_element(of(p)[i])) return false;
+        return true;
+    }
+    static void add(std::byte* to, const std::byte* other, std::size_t n) {
+        for (std::size_t i = 0; i < n; ++i)
+            of(to)[i] = from_double<T>(as_double(of(to)[i]) + as_double(of(other)[i]));
+    }
+    static void subtract(std::byte* from, const std::byte* other, std::size_t n) {
+        for (std::size_t i = 0; i < n; ++i)
+            of(from)[i] = from_double<T>(as_double(of(from)[i]) - as_double(of(other)[i]));
+    }
+    static void put(std::byte* one, double value) { *of(one) = from_double<T>(value); }
+    static double get(const std::byte* one) { return as_double(*of(one)); }
+
+    static void to_doubles(const std::byte* from, std::size_t n, double factor, double* to) {
+        for (std::size_t i = 0; i < n; ++i) to[i] = as_double(of(from)[i]) * factor;
+    }
+    static void from_doubles(const double* from, std::size_t n, double factor, std::byte* to) {
+        for (std::size_t i = 0; i < n; ++i) of(to)[i] = from_double<T>(from[i] * factor);
+    }
+    static void to_floats(const std::byte* from, std::size_t n, float* to) {
+        for (std::size_t i = 0; i < n; ++i) to[i] = static_cast<float>(as_double(of(from)[i]));
+    }
+
+    // A codec of fusion/ writes and reads floats, and scales in the same pass. Other elements are
+    // converted one by one.
+    static void encode(gradient_codec codec, const std::byte* from, std::size_t n, std::byte* to,
+                       double factor) {
+        with_half(codec, [&]<class Half>(Half) {
+            Half* const halves = reinterpret_cast<Half*>(to);
+            if constexpr (std::is_same_v<T, float>) cast<Half>::encode(of(from), n, halves, factor);
+            else
+                for (std::size_t i = 0; i < n; ++i)
+                    halves[i] = Half(float(as_double(of(from)[i]) * factor));
+        });
+    }
+    static void decode(gradient_codec codec, const std::byte* from, std::size_t n, std::byte* to,
+                       double factor) {
+        with_half(codec, [&]<class Half>(Half) {
+            const Half* const halves = reinterpret_cast<const Half*>(from);
+            if constexpr (std::is_same_v<T, float>) cast<Half>::decode(halves, n, of(to), factor);
+            else
+                for (std::size_t i = 0; i < n; ++i)
+                    of(to)[i] = from_double<T>(double(float(halves[i])) * factor);
+        });
+    }
+
+    static void add_losses(gradient_codec codec, const std::byte* from, std::size_t n,
+                           float* losses) {
+        with_half(codec, [&]<class Half>(Half) {
+            const Half* const halves = reinterpret_cast<const Half*>(from);
+            for (std::size_t i = 0; i < n; ++i) {
+                const float sent = float(halves[i]);
+                const float lost = sent - float(as_double(from_double<T>(sent)));
+                if (is_finite(lost)) losses[i] += lost;
+            }
+        });
+    }
+
+    static constexpr element_kind kind = {.id = dtype_traits<T>::id,
+                                          .bytes = sizeof(T),
+                                          .name = dtype_name<T>(),
+                                          .sum = &reduce_elements<T, op::sum>,
+                                          .average = &reduce_elements<T, op::average>,
+                                          .zero = &zero,
+                                          .scale = &scale,
+                                          .all_finite = &all_finite,
+                                          .add = &add,
+                                          .subtract = &subtract,
+                                          .put = &put,
+                                          .get = &get,
+                                          .to_doubles = &to_doubles,
+                                          .from_doubles = &from_doubles,
+                                          .to_floats = &to_floats,
+                                          .encode = &encode,
+                                          .decode = &decode,
+                                          .add_losses = sizeof(T) == 2 ? &add_losses : nullptr};
+};
+
+// A tensor without gaps on the host or on a device.
+class flat_tensor {
+public:
+    flat_tensor() = default;
+    template <class T, class Space>
+    explicit flat_tensor(const tensor_view<T, Space>& view)
+        : data_(reinterpret_cast<std::byte*>(view.data())),
+          size_(view.size()),
+          kind_(&elements_of_type<T>::kind) {}
+
+    flat_tensor(std::byte* data, std::size_t size, const element_kind& kind)
+        : data_(data), size_(size), kind_(&kind) {}
+
+    std::byte* data() const { return data_; }
+    std::byte* at(std::size_t element) const { return data_ + element * kind_->bytes; }
+    std::size_t size() const { return size_; }  // in elements
+    std::size_t bytes() const { return size_ == 0 ? 0 : size_ * kind_->bytes; }
+    const element_kind& kind() const { return *kind_; }
+
+    // On the host.
+    void zero() const {
+        if (size_ > 0) kind_->zero(data_, size_);
+    }
+    void scale(double factor) const {
+        if (size_ > 0 && !is_one(factor)) kind_->scale(data_, size_, factor);
+    }
+    bool all_finite() const { return size_ == 0 || kind_->all_finite(data_, size_); }
+
+    tensor_ref ref() const {
+        tensor_ref all{};
+        all.data = data_;
+        all.count = all.extents[0] = size_;
+        all.element_bytes = kind_->bytes;
+        all.id = kind_->id;
+        all.type = kind_->name;
+        all.dimensions = 1;
+        all.dense = true;
+        all.steps[0] = std::ptrdiff_t(kind_->bytes);
+        return all;
+    }
+
+    template <class T, class Space = host>
+    tensor_view<T, Space> as() const {
+        return {reinterpret_cast<T*>(data_), {size_}};
+    }
+
+private:
+    std::byte* data_ = nullptr;
+    std::size_t size_ = 0;
+    const element_kind* kind_ = nullptr;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <span>
+
+#include "../../collective/call/call.hpp"
+#include "../elements.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The allreduce of a fused list, for tensors of one type that only their element_kind knows. It is
+// in place, and owns its storage.
+struct flat_allreduce : fused_storage, call {
+    flat_allreduce(std::span<const flat_tensor> list, gradient_op how, const reduce_options& o)
+        : buffer_{tensors, offsets} {
+        describe(collective::allreduce, o.name);
+        const element_kind& kind = list.front().kind();
+        std::size_t count = 0;
+        for (const flat_tensor& t : list) {
+            if (t.data() == nullptr && t.size() > 0)
+                refuse_null(tensors.size(), t.size(), "fuse()");
+            tensors.push_back(t.ref());
+            offsets.push_back(count * kind.bytes);
+            count += t.size();
+        }
+        if (how == gradient_op::average) describe_operation(op, mean_, o.prescale, o.postscale);
+        else describe_operation(op, sum_, o.prescale, o.postscale);
+        group_ = {how == gradient_op::average ? kind.average : kind.sum,
+                  op.callable,
+                  kind.bytes,
+                  0,
+                  count,
+                  nullptr,
+                  kind.id,
+                  false};
+        op.groups = &group_;
+        op.group_count = 1;
+        op.entry.fused = true;
+        op.entry.count = group_.bytes();
+        op.entry.content = buffer_.content();
+        place();
+    }
+
+private:
+    // A single tensor is reduced where it is.
+    void place() {
+        if (!buffer_.needs_packing()) {
+            op.in = op.out = tensors.front().data;
+            return;
+        }
+        op.tensors = tensors.data();
+        op.offsets = offsets.data();
+        op.tensor_count = tensors.size();
+        op.buffer_bytes = group_.bytes();
+        op.self = &buffer_;
+        op.pack = &fused_buffer::pack_all;
+        op.unpack = &fused_buffer::unpack_all;
+    }
+
+    op::sum sum_;
+    op::average mean_;
+    reduction_group group_;
+    fused_buffer buffer_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
