@@ -55,7 +55,7 @@ void check_cpus(communicator& comm, const std::vector<int>& chosen) {
 
 }  // namespace
 
-#if defined(HVD_TEST_BACKEND_MPI)
+#if defined(HVD_TEST_LAUNCHED)
 
 TEST_CASE("progress threads keep to their processors") {
     const failing_rank_does_not_hang guard;

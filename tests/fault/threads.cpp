@@ -19,6 +19,8 @@
 // Ranks on threads fail. The others get an error that names the rank, and nobody hangs (the
 // watchdog of the main ends a hang).
 
+namespace fault_threads_tests {
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -254,15 +256,17 @@ namespace {
 thread_local bool memory_is_scarce = false;
 
 }  // namespace
+}  // namespace fault_threads_tests
 
 void* operator new(std::size_t bytes) {
-    if (memory_is_scarce && bytes > 10000) throw std::bad_alloc();
+    if (fault_threads_tests::memory_is_scarce && bytes > 10000) throw std::bad_alloc();
     if (void* memory = std::malloc(bytes)) return memory;
     throw std::bad_alloc();
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
+namespace fault_threads_tests {
 namespace {
 
 auto every_other(std::vector<float>& x) {
@@ -424,3 +428,5 @@ TEST_CASE("no ranks are refused") {
     CHECK_THROWS_AS(hvd::run_threads(0, [](communicator&) {}), hvd::usage_error);
     CHECK_THROWS_AS(hvd::run_threads(-3, [](communicator&) {}), hvd::usage_error);
 }
+
+}  // namespace fault_threads_tests
