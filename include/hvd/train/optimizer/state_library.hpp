@@ -24,6 +24,7 @@ namespace hvd {
 inline namespace v0 {
 
 // All backends have it in common.
+HVD_INSTANTIATE class HVD_API detail::gradient_reducer<detail::any_communicator>;
 HVD_INSTANTIATE class HVD_API detail::typed_gradients<detail::any_communicator, float>;
 
 }  // namespace v0
