@@ -4,6 +4,7 @@
 // Engines, communicators and plans whose thresholds are searched for. The times of the steps are
 // made up: no clock decides here.
 
+#include <chrono>
 #include <cmath>
 #include <fstream>
 
@@ -300,6 +301,35 @@ TEST_CASE("the log has a line for each sample") {
             lines[0].starts_with("step,stage,seconds,engine.fusion_threshold,engine.cycle_time,"));
         CHECK(lines[1].find(",heat,1e-06,128MiB,0,false,true,4MiB,") != std::string::npos);
         CHECK(lines.back().find(",chosen,") != std::string::npos);
+    });
+}
+
+// All samples together took no more time than the run. Each is that of the slowest rank.
+TEST_CASE("steps that a tuner measures itself count from the step before") {
+    on_ranks([](auto& comm) {
+        const temporary_directory folder;
+        auto options = quick();
+        options.log = folder / "log.csv";
+        const auto begin = std::chrono::steady_clock::now();
+        {
+            hvd::autotune tuner{comm, options};
+            while (!tuner.is_over()) {
+                comm.barrier();
+                tuner.step();
+            }
+        }
+        const std::chrono::duration<double> whole = std::chrono::steady_clock::now() - begin;
+        if (comm.size() == 1 || comm.rank() != 0) return;
+        double samples = 0;
+        int number = 0;
+        for (const std::string& line : lines_of(options.log)) {
+            const std::size_t at = line.find(',', line.find(',') + 1) + 1;
+            if (line.starts_with("step,") || line.find(",chosen,") != line.npos) continue;
+            samples += std::stod(line.substr(at));
+            ++number;
+        }
+        CHECK(number > 10);
+        CHECK(samples <= 3 * whole.count());
     });
 }
 
