@@ -11,6 +11,7 @@
 #include "../core/lean/handles.hpp"
 #include "../core/settings/launched_ranks.hpp"
 #include "../core/tuning.hpp"
+#include "../platform/host_identity.hpp"
 #include "../platform/mpi_api.hpp"
 #include "../platform/mpi_types.hpp"
 #include "../protocol/received_headers.hpp"
@@ -368,13 +369,20 @@ private:
         messages_->set_up(rank_, size_);
     }
 
-    // Ranks share a node if MPI says that they can share memory. A node is named by its first rank.
+    // Ranks of one machine share a node, which is named by its first rank. MPI's own call for that
+    // would wait for ranks that have given up.
     [[gnu::cold]] void find_nodes() {
-        std::int64_t first = rank_;
-        together(
-            [&] { first = members_ ? members_->first_on_host() : first_that_shares_memory(); });
-        const auto firsts = numbers_of_all(*this, making, {&first, 1}, never);
-        for (std::size_t r = 0; r < nodes_.size(); ++r) nodes_[r] = int(firsts[r]);
+        if (members_) {
+            for (std::size_t r = 0; r < nodes_.size(); ++r) nodes_[r] = members_->first_on_host(r);
+            return;
+        }
+        const auto mine = std::int64_t(host_identity());
+        const auto hosts = numbers_of_all(*this, making, {&mine, 1}, never);
+        for (std::size_t r = 0; r < nodes_.size(); ++r) {
+            std::size_t first = 0;
+            while (hosts[first] != hosts[r]) ++first;
+            nodes_[r] = int(first);
+        }
     }
 
     [[gnu::cold]] table<call_header> headers_by_messages(const call_header& mine) const {
@@ -407,23 +415,6 @@ private:
             throw peer_error(rank_, text("hvd: ", making, ": other ranks did not come in time"),
                              std::move(late));
         }
-    }
-
-    int first_that_shares_memory() const {
-        MPI_Comm node = MPI_COMM_NULL;
-        check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
-              "MPI_Comm_split_type");
-        MPI_Group here = MPI_GROUP_NULL, all = MPI_GROUP_NULL;
-        MPI_Comm_group(node, &here);
-        MPI_Comm_group(comm_, &all);
-        const int zero = 0;
-        int first = -1;
-        const int found = MPI_Group_translate_ranks(here, 1, &zero, all, &first);
-        MPI_Group_free(&here);
-        MPI_Group_free(&all);
-        MPI_Comm_free(&node);
-        check(found, "MPI_Group_translate_ranks");
-        return first;
     }
 
     // Ranks that are all alone on their nodes need no memory, unless the library is between them.

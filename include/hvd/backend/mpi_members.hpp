@@ -49,10 +49,11 @@ struct mpi_members : counted {
                                          news);
     }
 
-    int first_on_host() const {
-        int first = 0;
-        while (hosts[std::size_t(first)] != hosts[std::size_t(rank)]) ++first;
-        return first;
+    // The first rank on the host of another.
+    int first_on_host(std::size_t of) const {
+        std::size_t first = 0;
+        while (hosts[first] != hosts[of]) ++first;
+        return int(first);
     }
 
     // The first of their tags.
