@@ -55,6 +55,11 @@ class Jobs(LauncherTest):
         for secret in secrets:
             self.assertRegex(secret, "^[0-9a-f]{64}$")
 
+    def test_a_runtime_directory_that_is_not_there_gives_way_to_that_of_temporary_files(self):
+        ended = self.run_it("-np", 1, "sh", "-c", 'echo "$HVD_SECRET_FILE"', XDG_RUNTIME_DIR=str(self.folder / "gone"))
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertIn(str(self.folder / "secrets"), ended.stdout)
+
     def test_a_file_of_the_user_gives_the_secret_and_stays(self):
         file = self.folder / "mine"
         file.write_text("ab" * 32 + "\n")

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <limits>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include <hvd/core/error.hpp>
+#include <hvd/observe/observers.hpp>
 #include <hvd/observe/prometheus.hpp>
 #include <hvd/observe/report.hpp>
 
@@ -289,6 +291,28 @@ TEST_CASE("a file that can't be written is named, and nothing is left of it") {
         ++files;
     }
     CHECK(files == 1);
+}
+
+namespace {
+
+template <int Number>
+struct refusing {
+    int* told = nullptr;
+    void on_begin(const hvd::event&) {
+        if (told != nullptr) ++*told;
+        throw std::runtime_error("observer " + std::to_string(Number));
+    }
+    void on_end(const hvd::event&, bool) {}
+};
+
+}  // namespace
+
+TEST_CASE("of several observers that throw the first counts, and all are told") {
+    hvd::observers<refusing<1>, refusing<2>> both;
+    int told = 0;
+    both.get<refusing<1>>().told = both.get<refusing<2>>().told = &told;
+    CHECK_THROWS_WITH_AS(both.on_begin({}), "observer 1", std::runtime_error);
+    CHECK(told == 2);
 }
 
 }  // namespace statistics_tests

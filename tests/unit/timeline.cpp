@@ -11,7 +11,13 @@
 #include <hvd/platform/clock.hpp>
 #include <hvd/settings.hpp>
 
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <iterator>
 #include <random>
+#include <string>
+#include <thread>
 
 #include "hvd_test.hpp"
 #include "temporary_directory.hpp"
@@ -254,6 +260,22 @@ TEST_CASE("the phases of a call are written in two parts if the call is") {
     CHECK(tracks.open_spans() == 0);
 }
 
+TEST_CASE("a call that waited while another ran has a track of its own") {
+    std::vector<std::string> lines;
+    trace_tracks<collected> tracks(0, {&lines});
+    const auto waited = [&](std::int64_t made, std::int64_t begin, std::int64_t end) {
+        taken_record r = record(trace_kind::call_ended, end, "waited", {begin});
+        r.made = made;
+        tracks.take(r);
+    };
+    waited(1000, 2000, 5000);
+    waited(6000, 6500, 7000);  // on the same track, which is free
+    CHECK(count(lines, "queue 2") == 0);
+    waited(6800, 7500, 8000);  // since before the end of the last one
+    CHECK(count(lines, "queue 1") == 1);
+    CHECK(count(lines, "queue 2") == 1);
+}
+
 TEST_CASE("the environment says whether there is a timeline") {
     const hvd_test::variables guard({{"HVD_TIMELINE", "run.{rank}.json"},
                                      {"HVD_TIMELINE_MOST_BYTES", "1MiB"},
@@ -285,6 +307,46 @@ TEST_CASE("a forked child leaves the timeline to its parent") {
     CHECK(summary.file == file_of_rank(options.file, 0));
     CHECK(summary.dropped == 0);
     CHECK(std::filesystem::file_size(summary.file) == summary.bytes);
+}
+
+TEST_CASE("a timeline that is full has the ends of all spans that were open") {
+    const hvd_test::temporary_directory folder;
+    trace_recorder recorder;
+    hvd::timeline_options options;
+    options.file = (folder / "run.json").string();
+    options.most_bytes = 65536;
+    recorder.start(options, {});
+    const auto text_of = [&] {
+        std::ifstream file(file_of_rank(options.file, 0));
+        return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    const auto events = [&](const char* kind) {
+        const std::string all = text_of(), what = std::string("\"ph\":\"") + kind;
+        int n = 0;
+        for (std::size_t at = 0; (at = all.find(what, at)) != all.npos; ++at) ++n;
+        return n;
+    };
+    constexpr int open = 60;
+    const std::int64_t now = hvd::detail::now();
+    trace_record submitted;
+    submitted.kind = trace_kind::submitted;
+    submitted.time = now;
+    for (int i = 0; i < open; ++i)
+        recorder.push(submitted, {}, "allreduce", "tensor " + std::to_string(i));
+    while (events("B") < open) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    trace_record call;
+    call.kind = trace_kind::call_ended;
+    for (int i = 0; i < 3000; ++i) {
+        call.time = now + 1000 * (i + 2);
+        const std::int64_t begin = now + 1000 * (i + 1);
+        recorder.push(call, {&begin, 1}, "barrier", "fills the file");
+        if (i % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const auto summary = recorder.stop();
+    CHECK(summary.dropped > 0);
+    CHECK(summary.bytes <= options.most_bytes);
+    CHECK(events("B") == open);
+    CHECK(events("E") == open);
 }
 
 // A burst is half of the buffer and more, and the pause after it is shorter than the writer's nap.
