@@ -225,6 +225,33 @@ TEST_CASE("members hear at once that one is dead") {
     CHECK(news[1].what == coordinator_message::epoch_ends);
 }
 
+TEST_CASE("members have the grace in each epoch") {
+    auto rules = rules_of(3, 1, 0, true);
+    rules.grace = 100 * ms;
+    coordinator c(rules);
+    for (const int link : {1, 2, 3}) c.join(link, request_of(std::uint64_t(10 + link)), 0);
+    c.take_orders();
+    const auto news = [&] {
+        const auto orders = c.take_orders();
+        return std::ranges::count(orders, coordinator_message::epoch_ends,
+                                  &coordinator::order::what);
+    };
+    const std::vector<std::uint64_t> first{11, 12, 13}, second{11, 13};
+    c.lose(2, true, 1);  // silent
+    CHECK(news() == 0);
+    c.advance(102 * ms);
+    CHECK(news() == 2);
+    c.join(1, request_of(11, {1, 1}, 1, first), 103 * ms);
+    c.join(3, request_of(13, {1, 1}, 1, first), 103 * ms);
+    REQUIRE(c.epoch() == 2);
+    c.take_orders();
+    c.join(1, request_of(11, {2, 2}, 2, second), 1000 * ms);
+    c.advance(1050 * ms);
+    CHECK(news() == 0);
+    c.advance(1101 * ms);
+    CHECK(news() == 1);
+}
+
 TEST_CASE("ranks with one state need not send it") {
     coordinator c(rules_of(2, 1, 0, true));
     c.join(1, request_of(11), 0);
@@ -368,6 +395,20 @@ TEST_CASE("a part of a torn job goes on only with the votes of the majority") {
         d.lose(14, false, 2);
         d.lose(12, false, 2);
         CHECK(words(d.take_orders()) == begins);
+    }
+    SUBCASE("one that is dead for certain stays so, whatever others find") {
+        const std::vector<std::uint64_t> five{11, 12, 13, 14, 15}, found{13};
+        coordinator c(rules_of(5, 1, 11, true));
+        for (const std::uint64_t id : five) c.join(int(id), request_of(id), 0);
+        c.take_orders();
+        c.join(11, request_of(11, {1, 1}, 1, five, 11), 1);
+        c.join(12, request_of(12, {1, 1}, 1, five, 11), 1);
+        c.lose(13, false, 2);
+        c.lose(14, false, 2);
+        c.find_gone(found, 2);
+        CHECK(words(c.take_orders()) == none);
+        c.lose(15, true, 2);
+        CHECK(words(c.take_orders()) == twice(begins));  // two of the three that may live
     }
     SUBCASE("a launcher decides if half of the votes are there") {
         coordinator c(rules_of(4, 1, 0, true));

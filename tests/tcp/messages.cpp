@@ -382,6 +382,22 @@ TEST_CASE("a host that acknowledges nothing is silent, one whose window is close
     CHECK_FALSE(is_silent(1, 0, now, long_ago));
     CHECK_FALSE(is_silent(1, 3, long_ago, now));
 }
+
+TEST_CASE("a host that answers between two silences is there") {
+    host_silence silence;
+    tcp_info info{};
+    info.tcpi_unacked = 1;
+    const auto looks = [&](unsigned since) {
+        info.tcpi_last_ack_recv = info.tcpi_last_data_recv = since;
+        return silence.judge(info);
+    };
+    for (int i = 0; i < 3; ++i) {
+        CHECK_FALSE(looks(5000));
+        CHECK_FALSE(looks(10));
+    }
+    CHECK_FALSE(looks(5000));
+    CHECK(looks(5000));
+}
 #endif
 
 }  // namespace messages_tests

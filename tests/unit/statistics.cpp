@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include <hvd/core/error.hpp>
+#include <hvd/observe/bucket_times.hpp>
 #include <hvd/observe/observers.hpp>
 #include <hvd/observe/prometheus.hpp>
 #include <hvd/observe/report.hpp>
@@ -313,6 +314,28 @@ TEST_CASE("of several observers that throw the first counts, and all are told") 
     both.get<refusing<1>>().told = both.get<refusing<2>>().told = &told;
     CHECK_THROWS_WITH_AS(both.on_begin({}), "observer 1", std::runtime_error);
     CHECK(told == 2);
+}
+
+TEST_CASE("the buckets of a step begin with the first again") {
+    hvd::bucket_times times;
+    for (int step = 0; step < 3; ++step) {
+        for (const std::size_t bytes : {100u, 200u}) {
+            hvd::event e{};
+            e.name = "gradients";
+            e.bytes = bytes;
+            e.time = 1000;
+            times.on_begin(e);
+            e.time += std::int64_t(bytes);
+            times.on_end(e, true);
+        }
+        times.end_step();
+    }
+    REQUIRE(times.buckets().size() == 2);
+    for (const std::size_t b : {0u, 1u}) {
+        CHECK(times.buckets()[b].bytes == 100 * (b + 1));
+        CHECK(times.buckets()[b].nanoseconds == std::int64_t(3 * 100 * (b + 1)));
+        CHECK(times.buckets()[b].calls == 3);
+    }
 }
 
 }  // namespace statistics_tests

@@ -220,6 +220,20 @@ TEST_CASE("a ring gives records back in order, and refuses those for which it ha
     CHECK(refused > 0);
 }
 
+TEST_CASE("a ring cuts long names, and keeps what follows them") {
+    trace_ring ring(1 << 18);
+    const std::string longest(trace_ring::most_of_a_name, 'n');
+    taken_record r;
+    for (const std::size_t length : {trace_ring::most_of_a_name, std::size_t(70000)}) {
+        REQUIRE(ring.push({}, {}, "broadcast", std::string(length, 'n')));
+        REQUIRE(ring.push({}, {}, "allreduce", "next"));
+        REQUIRE(ring.pop(r));
+        CHECK(r.name == longest);
+        REQUIRE(ring.pop(r));
+        CHECK(r.name == "next");
+    }
+}
+
 TEST_CASE("begins and ends that were lost leave a trace whose spans are complete") {
     std::vector<std::string> lines;
     trace_tracks<collected> tracks(0, {&lines});
