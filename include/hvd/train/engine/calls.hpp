@@ -15,6 +15,7 @@
 #include "../../protocol/received_headers.hpp"
 #include "../calls.hpp"
 #include "../gradients/adasum.hpp"
+#include "../gradients/flat_allreduce.hpp"
 #include "../gradients/gradient_wire.hpp"
 
 namespace hvd {

@@ -11,7 +11,7 @@
 
 #include "../../fusion/fuse.hpp"
 #include "../agreement.hpp"
-#include "../elements.hpp"
+#include "elements.hpp"
 
 namespace hvd {
 inline namespace v0 {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "../../protocol/step_question.hpp"
-#include "../calls.hpp"
+#include "any_communicator.hpp"
 #include "feedback_wire.hpp"
 #include "gradient_wire.hpp"
 #include "options.hpp"

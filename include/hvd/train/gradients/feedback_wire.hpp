@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "../calls.hpp"
+#include "any_communicator.hpp"
 #include "gradient_wire.hpp"
 #include "registry.hpp"
 #include "slices.hpp"

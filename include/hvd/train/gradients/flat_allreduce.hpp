@@ -5,7 +5,7 @@
 #include <span>
 
 #include "../../collective/call/call.hpp"
-#include "../elements.hpp"
+#include "elements.hpp"
 
 namespace hvd {
 inline namespace v0 {

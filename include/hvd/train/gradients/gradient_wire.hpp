@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "../../core/concepts.hpp"
-#include "../elements.hpp"
+#include "elements.hpp"
 #include "options.hpp"
 
 namespace hvd {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "../agreement.hpp"
-#include "../elements.hpp"
+#include "elements.hpp"
 #include "options.hpp"
 
 namespace hvd {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "../calls.hpp"
+#include "../gradients/any_communicator.hpp"
 #include "../gradients/bucket_queue.hpp"
 #include "../gradients/named_step.hpp"
 #include "../gradients/reports.hpp"

@@ -6,12 +6,12 @@
 #include <span>
 #include <string_view>
 
-#include "../core/concepts.hpp"
-#include "../fusion/codec.hpp"
-#include "../kernel/pack.hpp"
-#include "../kernel/reduce.hpp"
-#include "gradients/options.hpp"
-#include "tensors.hpp"
+#include "../../core/concepts.hpp"
+#include "../../fusion/codec.hpp"
+#include "../../kernel/pack.hpp"
+#include "../../kernel/reduce.hpp"
+#include "../tensors.hpp"
+#include "options.hpp"
 
 namespace hvd {
 inline namespace v0 {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "../calls.hpp"
+#include "flat_allreduce.hpp"
+
+namespace hvd {
+inline namespace v0 {
+namespace detail {
+
+// The calls of training on a communicator of the host. They are the same for all backends, so that
+// what stands on them is compiled once. It keeps the communicator's session.
+class any_communicator : public allreduce_calls<any_communicator, any_backend>,
+                         public reduce_scatter_calls<any_communicator, any_backend>,
+                         public broadcast_calls<any_communicator, any_backend>,
+                         public allgather_calls<any_communicator, any_backend>,
+                         public alltoall_calls<any_communicator, any_backend>,
+                         public plan_calls<any_communicator, any_backend> {
+public:
+    using backend_type = any_backend;
+    static constexpr bool by_name = false;
+
+    explicit any_communicator(shared<detail::session> of) : session_(std::move(of)) {}
+    template <class Backend>
+    explicit any_communicator(communicator<Backend>& of)
+        : session_(of ? shared<detail::session>(&access::session_of(of))
+                      : shared<detail::session>()) {}
+
+    explicit operator bool() const noexcept { return bool(session_); }
+    int rank() const noexcept { return !session_ ? -1 : session_->rank(); }
+    int size() const noexcept { return !session_ ? 0 : session_->size(); }
+
+    // Plans the reduction of tensors of one type, which are a list or one.
+    plan<any_backend> plan_gradients(const std::vector<flat_tensor>& list, gradient_op how,
+                                     const reduce_options& o) {
+        return make(collective::allreduce, o, [&] { return flat_allreduce(list, how, o); });
+    }
+
+    // False if the backend tells the peers nothing of a call that this rank refuses.
+    bool tells_peers() const { return static_cast<const call_driver&>(*session_).compares_calls(); }
+
+private:
+    friend struct access;
+
+    shared<detail::session> session_;
+};
+
+// The same for a reducer of gradients, which does not know the backend.
+template <class Comm>
+using reducer_calls = std::conditional_t<std::is_reference_v<typename training_calls<Comm>::type>,
+                                         any_communicator, typename training_calls<Comm>::type>;
+
+// A reduction that is made again and again: a plan of a communicator, or a tensor of an engine.
+template <class Calls>
+using plan_of = decltype(std::declval<Calls&>().plan_gradients({}, gradient_op::sum, {}));
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace hvd
