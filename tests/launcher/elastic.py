@@ -158,15 +158,19 @@ class Elastic(LauncherTest):
 
     def test_a_later_failure_of_the_script_is_a_warning(self):
         self.show("localhost:2\n")
-        job = self.start_elastic("--min-np", 2, "--host-discovery-script", "cat shown")
+        looks = self.folder / "looks"
+        script = "echo >> looks; cat shown"
+        job = self.start_elastic("--min-np", 2, "--host-discovery-script", script)
         self.wait_for_size(2)
         (self.folder / "shown").unlink()
         wait_until(lambda: self.events("not_discovered"), "a warning")
+        before = len(looks.read_text())
+        wait_until(lambda: len(looks.read_text()) > before + 2, "two more looks, which fail in the same way")
         self.assertIn("shown: No such file", self.events("not_discovered")[0]["why"])
         (self.folder / "go").touch()
         out, err = job.communicate(timeout=PATIENCE)
         self.assertEqual(job.returncode, 0, out)
-        self.assertRegex(err, r"^hvdrun: --host-discovery-script cat shown: it ended with exit code 1: .*\n$")
+        self.assertRegex(err, r"^hvdrun: --host-discovery-script echo >> looks; cat shown: it ended with exit code 1: .*\n$")
         self.assertEqual(self.events("ended"), [])
 
     def test_a_first_failure_of_the_script_is_an_error(self):
