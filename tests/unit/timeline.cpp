@@ -374,9 +374,9 @@ TEST_CASE("a buffer that fills wakes the writer, so that bursts lose nothing") {
         recorder.start(options, {});
         constexpr std::size_t bytes_of_one = sizeof(trace_record) + 7 + 5;
         for (int burst = 0; burst < 8; ++burst) {
-            for (std::size_t n = 0; n < 40000 / bytes_of_one; ++n)
+            for (std::size_t n = 0; n < 36000 / bytes_of_one; ++n)
                 recorder.push({}, {}, "barrier", "burst");
-            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+            std::this_thread::sleep_for(std::chrono::milliseconds(12));
         }
         return recorder.stop().dropped;
     };
