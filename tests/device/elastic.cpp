@@ -8,6 +8,7 @@
 
 #include <atomic>
 
+#include <hvd/backend/observed.hpp>
 #include <hvd/elastic/nccl.hpp>
 #include "../elastic/elastic_test.hpp"
 #include "support.hpp"
@@ -26,6 +27,15 @@ using hosts_type = hvd::communicator<hvd::tcp>;
 constexpr int samples = 24, growing = 22902, revoking = 22809, older = 22606;
 
 class leaves : public std::exception {};
+
+// A rank with such an observer leaves before a collective of this name.
+struct leaving {
+    std::string_view at;
+    void on_begin(const hvd::event& e) const {
+        if (e.collective == at) throw leaves();
+    }
+    void on_end(const hvd::event&, bool) const {}
+};
 
 float contribution(std::int64_t step, int sample, int i) {
     return float((step + sample) % 7 + std::int64_t(i));
@@ -840,6 +850,62 @@ TEST_CASE("a growth that other options of a newcomer prevent leaves no id for th
             CHECK(emulation::calls_of("ncclCommGrow") == stayed + 1);
             CHECK(emulation::calls_of("ncclCommInitRankConfig") == stayed);
         });
+}
+
+TEST_CASE("a newcomer that is lost during a growth leaves no id for the next one") {
+    using host = hvd::observed<hvd::threads, leaving>;
+    for (int stayed = 2; stayed <= 3; ++stayed)
+        with_library(growing, [&] {
+            CAPTURE(stayed);
+            hvd::run_threads<host>(stayed + 2, [&](hvd::communicator<host>& world) {
+                const hvd::communicator_options patient{.deadline = 10s};
+                const hvd::nccl_options plain;
+                hvd::detail::nccl_succession own(plain);
+                const int r = world.rank(), lost = stayed, next = stayed + 1;
+                auto first = world.split(r < stayed ? 0 : -1, r),
+                     with_lost = world.split(r <= lost ? 0 : -1, r),
+                     with_next = world.split(r != lost ? 0 : -1, r);
+                if (r < stayed) own.follow(first, 1, patient);
+                if (r == lost) {  // rank 0 has made an id, which it does not get
+                    with_lost.observer().at = "broadcast";
+                    CHECK_THROWS_AS(own.follow(with_lost, 2, patient), leaves);
+                    with_lost = {};
+                    return;
+                }
+                if (r != next) CHECK_THROWS_AS(own.follow(with_lost, 2, patient), hvd::peer_error);
+                own.follow(with_next, 3, patient);
+                const tensor<float> x{1};
+                own.last().allreduce(x.view(), hvd::sum);
+                CHECK(x.values()[0] == float(stayed + 1));
+            });
+            CHECK(emulation::calls_of("ncclCommGetUniqueId") == 1);
+            CHECK(emulation::calls_of("ncclCommInitRankConfig") == stayed + stayed + 1);
+        });
+}
+
+TEST_CASE("ranks that have ended their calls shrink, once NCCL has revoked the communicator") {
+    for (int size = 3; size <= 4; ++size)
+        for (int lost = 0; lost < size; ++lost)
+            with_library(revoking, [&] {
+                CAPTURE(size);
+                CAPTURE(lost);
+                hvd::run_threads(size, [&](hvd::communicator<hvd::threads>& world) {
+                    const hvd::communicator_options patient{.deadline = 10s};
+                    const hvd::nccl_options plain;
+                    hvd::detail::nccl_succession own(plain);
+                    auto left = world.split(world.rank() == lost ? -1 : 0, world.rank());
+                    const tensor<float> x{1};
+                    own.follow(world, 1, patient);
+                    own.last().allreduce(x.view(), hvd::max);
+                    world.barrier();
+                    if (world.rank() == lost) return own.last().abort();
+                    own.follow(left, 2, patient);
+                    own.last().allreduce(x.view(), hvd::sum);
+                    CHECK(x.values()[0] == float(size - 1));
+                });
+                CHECK(emulation::calls_of("ncclCommShrink") == size - 1);
+                CHECK(emulation::calls_of("ncclCommInitRankConfig") == size);
+            });
 }
 
 TEST_CASE("communicators descend from the last where its ranks come first in their order") {

@@ -3,6 +3,9 @@
 // Faults of an engine's device tensors: ranks that disagree, wrong calls, failures of a device,
 // ranks that leave. Nobody hangs, everybody is told, nothing leaks.
 
+#include <atomic>
+#include <thread>
+
 #include "engine_support.hpp"
 
 namespace engine_faults_tests {
@@ -281,6 +284,42 @@ TEST_CASE("calls of CUDA and NCCL that fail in an engine: nobody hangs, and all 
 
 TEST_CASE("calls of CUDA that fail in an engine on staged tensors") {
     fail_in_engines<hvd::staged<hvd::threads>>({"cudaEventRecord", "cudaMemcpyAsync"});
+}
+
+TEST_CASE("work that fails after all of its engine's units is told to all ranks") {
+    for (int failing = 0; failing < 3; ++failing) {
+        std::vector<std::string> told(3);
+        hvd::run_threads(3, [&](world_communicator& world) {
+            std::atomic<bool> is_held{true}, is_called{false};
+            const user_stream user;
+            const tensor<float> x{1};
+            std::vector<float> h{1};
+            const bool fails = world.rank() == failing;
+            hvd::communicator<hvd::nccl> gpus(world, {.deadline = 20s});
+            hvd::engine e{world, gpus};
+            hvd::named_device_options o{.stream = user.handle};
+            if (fails) {
+                emulation::enqueue(user.handle, [&] {
+                    while (is_held) std::this_thread::sleep_for(100us);
+                });
+                o.then = [&](std::exception_ptr) { is_called = true; };
+            }
+            auto pending = e.allreduce("x", x.view(), hvd::sum, o);
+            e.allreduce("h", h, hvd::sum).wait();
+            world.barrier();  // only the thread that watches the work looks at events
+            if (fails) {
+                emulation::fail("cudaEventQuery", 1, cudaErrorECCUncorrectable);
+                while (!is_called) std::this_thread::yield();
+                is_held = false;
+                told[std::size_t(failing)] = text_of<hvd::cuda_error>([&] { pending.wait(); });
+            } else {
+                told[std::size_t(world.rank())] =
+                    text_of<hvd::peer_error>([&] { e.allreduce("h", h, hvd::sum).wait(); });
+            }
+        });
+        for (const std::string& why : told) CHECK_MESSAGE(has(why, "cudaEventQuery"), why);
+        check_clean();
+    }
 }
 
 TEST_CASE_TEMPLATE("a rank that fails ends the engine on all ranks", Devices, every_kind) {

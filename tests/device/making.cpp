@@ -7,6 +7,7 @@
 #include <string>
 
 #include "support.hpp"
+#include "text_of.hpp"
 
 namespace making_tests {
 
@@ -15,6 +16,7 @@ using namespace device_test;
 namespace {
 
 using hvd::nccl, hvd::threads;
+using hvd_test::text_of;
 using world_type = hvd::communicator<threads>;
 
 struct refusal {
@@ -82,6 +84,31 @@ TEST_CASE("a rank whose initialisation fails tells the others, which do not wait
             check_told<nccl_error>(n, n, {"ncclCommInitRankFunc", k, 2, "ncclCommInitRankConfig"},
                                    make);
         }
+}
+
+TEST_CASE("ranks that have lost another one are told its reason, which it finds out later") {
+    using hvd::detail::joining;
+    const auto lose = [](int ranks, int knowing) {
+        hvd::run_threads(ranks, [=](world_type& world) {
+            int rounds = 0;
+            const std::string why = text_of<hvd::error>([&] {
+                hvd::detail::work_together(
+                    hvd::detail::access::session_of(world), "work", {.deadline = 60s},
+                    hvd::detail::limit_of(60s), [&](auto) {
+                        ++rounds;
+                        if (world.rank() != knowing) return joining::lost;
+                        if (rounds == 2) throw hvd::usage_error(knowing, "its cable is cut");
+                        return joining::under_way;
+                    });
+            });
+            const char* const said = knowing < 0 ? "NCCL lost a rank" : "its cable is cut";
+            CHECK_MESSAGE(why.find(said) != std::string::npos, why);
+            CHECK(rounds == 2);
+            world.barrier();
+        });
+    };
+    for (int n = 1; n <= 4; ++n)
+        for (int knowing = -1; knowing < n; ++knowing) lose(n, knowing);
 }
 
 TEST_CASE("a split that fails on one rank is told to the others, which do not wait for it") {

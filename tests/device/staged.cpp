@@ -167,6 +167,30 @@ TEST_CASE("calls on several streams, begun before the one before is complete") {
     });
 }
 
+TEST_CASE("a larger call on another stream, while copies to the device are slow") {
+    on_ranks([](auto& gpus) {
+        const std::size_t counts[] = {10, 1000, 100'000};
+        cudaStream_t streams[std::size(counts)]{};
+        std::vector<std::unique_ptr<tensor<float>>> tensors;
+        for (std::size_t i = 0; i < std::size(counts); ++i) {
+            cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking);
+            tensors.push_back(
+                std::make_unique<tensor<float>>(std::vector<float>(counts[i], float(gpus.rank()))));
+        }
+        cudaDeviceSynchronize();
+        emulation::slow_down(20);
+        std::vector<hvd::device_request> pending;
+        for (std::size_t i = 0; i < std::size(counts); ++i)
+            pending.push_back(
+                gpus.allreduce_async(tensors[i]->view(), hvd::max, {.stream = streams[i]}));
+        for (auto& p : pending) p.wait();
+        for (std::size_t i = 0; i < std::size(counts); ++i) {
+            CHECK(tensors[i]->values() == std::vector<float>(counts[i], float(gpus.size() - 1)));
+            cudaStreamDestroy(streams[i]);
+        }
+    });
+}
+
 TEST_CASE("ranks that disagree are told so, by name, and the communicator works on") {
     on_ranks(
         [](auto& gpus) {

@@ -3,6 +3,7 @@
 // The memory of plans is a symmetric window of NCCL, as that of arenas is.
 
 #include <optional>
+#include <thread>
 
 #include "support.hpp"
 
@@ -115,6 +116,38 @@ TEST_CASE("arenas and plans share the windows of a communicator") {
         second.check_run(gpus);
         gpus.barrier();
     });
+}
+
+TEST_CASE("the memory of an arena outlives the work of streams, for which a rank comes late") {
+    for (int repeats = 0; repeats < 2; ++repeats)
+        on_gpus(
+            [](auto& gpus) {
+                cudaStream_t stream{};
+                cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+                gpus.barrier();  // NCCL connects the ranks in their first call
+                std::optional<hvd::device_arena> arena(std::in_place, gpus, 4096);
+                const auto x = arena->tensor<float>(hvd::shape(1));
+                const float mine = float(gpus.rank() + 1);
+                cudaMemcpy(x.data(), &mine, sizeof mine, cudaMemcpyHostToDevice);
+                cudaDeviceSynchronize();
+                const int n = gpus.size();
+                const bool is_late = gpus.rank() + 1 == n;
+                if (is_late) {
+                    while (emulation::calls_of("ncclAllReduce") < n + n - 1)
+                        std::this_thread::yield();
+                    std::this_thread::sleep_for(20ms);  // the others end their arenas
+                }
+                gpus.allreduce_async(x, hvd::sum, {.stream = stream}).wait(stream);
+                if (is_late) {
+                    float sum = 0;
+                    cudaStreamSynchronize(stream);
+                    cudaMemcpy(&sum, x.data(), sizeof sum, cudaMemcpyDeviceToHost);
+                    CHECK(sum == float(n * (n + 1) / 2));
+                }
+                arena.reset();
+                cudaStreamDestroy(stream);
+            },
+            2);
 }
 
 TEST_CASE("where one rank has no memory for a window, no rank has one, and the plan works") {

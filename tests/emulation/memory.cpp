@@ -113,7 +113,8 @@ cudaError_t cudaFree(void* pointer) {
     return release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-// Memory that both sides see. The matching call frees it.
+// Memory that both sides see. The matching call frees it. CUDA does not say if it waits for the work
+// of streams.
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     return allocate(pointer, bytes, true);
@@ -121,7 +122,8 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
 
 cudaError_t cudaFreeHost(void* pointer) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
-    return release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
+    const bool waits = emulation::random_number() % 2 == 0;
+    return release(pointer, waits) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) {
