@@ -113,8 +113,8 @@ cudaError_t cudaFree(void* pointer) {
     return release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-// Memory that both sides see. The matching call frees it. CUDA does not say if it waits for the work
-// of streams.
+// Memory that both sides see. The matching call frees it. CUDA does not say if that waits for the
+// work of streams.
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     return allocate(pointer, bytes, true);
