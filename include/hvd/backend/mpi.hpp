@@ -258,6 +258,7 @@ protected:
     }
 
     [[gnu::cold]] void create() {
+        steps_.begin_owed(MPI_COMM_WORLD);
         // The tag differs from hvd's own: receives and probes of those would find Open MPI's
         // messages for it.
         const int created = MPI_Comm_create_group(

@@ -53,21 +53,40 @@ public:
     bool should_give_up() const { return now() > limit_ || (gone_ != nullptr && gone_(asked_)); }
 
     // Duplicates a communicator of the user. MPIs mix up two such calls on one communicator if some
-    // ranks have left the first one. So it is ended first: all ranks come to it with the second.
+    // ranks have left the first one. So an earlier one is ended first, and a call that gives up
+    // before its own has begun leaves that to the next: each rank makes as many.
     MPI_Comm duplicate(MPI_Comm handle) {
-        if (words* const earlier = left_duplicate_of(handle)) {
-            await(earlier->duplicate);
+        words* const earlier = left_duplicate_of(handle);
+        words& calls = earlier != nullptr ? *earlier : *words_;
+        ++calls.owed;
+        try {
+            for (await(calls.duplicate); calls.owed > 0; await(calls.duplicate)) {
+                --calls.owed;
+                check_mpi(MPI_Comm_idup(handle, &calls.comm, &calls.duplicate), "MPI_Comm_idup",
+                          -1);
+            }
+        } catch (...) {
+            if (left_ && earlier == nullptr)
+                MPI_Comm_set_attr(handle, key_of_left_duplicates(), words_);
+            throw;
+        }
+        const MPI_Comm made = calls.comm;
+        if (earlier != nullptr) {
             MPI_Comm_delete_attr(handle, key_of_left_duplicates());
             MPI_Free_mem(earlier);
         }
-        check_mpi(MPI_Comm_idup(handle, &words_->comm, &words_->duplicate), "MPI_Comm_idup", -1);
-        try {
-            await(words_->duplicate);
-        } catch (...) {
-            if (left_) MPI_Comm_set_attr(handle, key_of_left_duplicates(), words_);
-            throw;
+        return made;
+    }
+
+    // MPI makes no other communicator before a duplicate that other ranks have begun.
+    void begin_owed(MPI_Comm handle) {
+        words* const earlier = left_duplicate_of(handle);
+        while (earlier != nullptr && earlier->owed > 0) {
+            await(earlier->duplicate);
+            --earlier->owed;
+            check_mpi(MPI_Comm_idup(handle, &earlier->comm, &earlier->duplicate), "MPI_Comm_idup",
+                      rank_);
         }
-        return words_->comm;
     }
 
     // Runs f on all ranks of `comm`. Nothing is allocated for that, so that a rank without memory
@@ -111,6 +130,7 @@ private:
     struct words {
         MPI_Comm comm = MPI_COMM_NULL;
         MPI_Request duplicate = MPI_REQUEST_NULL;
+        int owed = 0;  // duplicates that this rank has not begun
         int mine = 0, first = 0;
         char text[256] = {};
     };

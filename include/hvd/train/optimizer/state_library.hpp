@@ -22,10 +22,12 @@
 
 namespace hvd {
 inline namespace v0 {
+namespace detail {
 
-// All backends have it in common.
-HVD_INSTANTIATE class HVD_API detail::gradient_reducer<detail::any_communicator>;
-HVD_INSTANTIATE class HVD_API detail::typed_gradients<detail::any_communicator, float>;
+// All backends have these in common.
+HVD_INSTANTIATE class HVD_API gradient_reducer<any_communicator>;
+HVD_INSTANTIATE class HVD_API typed_gradients<any_communicator, float>;
 
+}  // namespace detail
 }  // namespace v0
 }  // namespace hvd
