@@ -353,6 +353,28 @@ TEST_CASE("ranks with less data join, and the others train on") {
     });
 }
 
+TEST_CASE("a step on an engine takes the question of its communicator along") {
+    using answer = hvd::detail::step_question::answer;
+    hvd_test::on_ranks([](communicator& comm) {
+        const auto ask = [&](int who) {
+            return hvd::detail::shared<hvd_test::asked_rank>::make(comm.rank() == who);
+        };
+        auto& question = hvd::detail::access::session_of(comm).question;
+        for (const int who : {-1, 0, comm.size() - 1}) {
+            const auto own = ask(who);
+            question = own;
+            engine e{comm};
+            question = {};
+            for (hvd::optimizer_options options : all_options()) {
+                const auto with = trained(e, optimizers::sgd<double>{.rate = 0.002}, options);
+                CHECK(own->take_answer() == (who < 0 ? answer::no : answer::yes));
+                options.bucket_bytes = 1;
+                CHECK(with == trained(comm, optimizers::sgd<double>{.rate = 0.002}, options));
+            }
+        }
+    });
+}
+
 TEST_CASE("gradients of the layers that the next forward pass needs first go first") {
     on_observed_ranks([](auto& comm) {
         hvd::engine e{comm, {.fusion_threshold = 0}};

@@ -8,6 +8,8 @@
 #include <memory_resource>
 #include <vector>
 
+#include <hvd/protocol/step_question.hpp>
+
 #include "hvd_test.hpp"
 
 namespace hvd_test {
@@ -112,5 +114,16 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
     }
     return most;
 }
+
+// Asks one rank alone, or none.
+class asked_rank final : public hvd::detail::step_question {
+public:
+    explicit asked_rank(bool says)
+        : step_question([](step_question& self) { return static_cast<asked_rank&>(self).says_; }),
+          says_(says) {}
+
+private:
+    bool says_;
+};
 
 }  // namespace hvd_test

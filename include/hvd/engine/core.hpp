@@ -30,6 +30,9 @@ public:
         while (!take(name, entry, fill)) wait_for_refusal_of(name);
     }
 
+    // That of the communicator which the engine was made of.
+    const shared<step_question>& question() { return runner_.driver().question; }
+
     // Requests of this call wait in the engine.
     void adopt(queued& call) {
         call.queue = &functions;

@@ -65,7 +65,9 @@ Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
             tell(name, std::string_view(value));
         });
     });
-    return own_duplicate(comm);
+    Comm own = own_duplicate(comm);
+    access::session_of(own).question = session.question;
+    return own;
 }
 
 }  // namespace detail

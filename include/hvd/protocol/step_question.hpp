@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "../core/lean/handles.hpp"
@@ -16,6 +17,8 @@ namespace detail {
 // all ranks, so that they all have an answer, or none has.
 class step_question : public counted {
 public:
+    // In a message of floats no scale, mean or codec of 16 bits makes a zero of it.
+    static constexpr float yes = std::numeric_limits<float>::infinity();
     enum class answer : std::uint8_t { none, no, yes };
 
     // The answer of this rank.

@@ -9,4 +9,5 @@
 
 #include "engine/calls.hpp"
 #include "engine/gradients.hpp"
+#include "engine/named_steps.hpp"
 #include "engine/state.hpp"

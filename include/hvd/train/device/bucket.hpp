@@ -71,6 +71,10 @@ public:
         });
     }
 
+    // The host waits for nothing.
+    static void wait() {}
+    static void send_back() {}
+
     // Makes later work of `stream` wait for the bucket.
     void finish(cudaStream_t stream) {
         feedback_ ? feedback_->finish(stream) : plan_.finish(stream);
@@ -120,65 +124,6 @@ private:
     std::optional<shard_buffers<T>> shard_;
     std::optional<device_feedback<Comm>> feedback_;  // instead of the plan
     ordered_plan plan_, gather_;  // last: they wait for their runs before the buffers go
-};
-
-// The buckets of a step. They start in a fixed order, since calls are matched by order.
-template <class Comm, class T>
-class device_buckets {
-public:
-    std::size_t size() const { return buckets_.size(); }
-    std::size_t started() const { return started_; }
-
-    member_lists members() const {
-        member_lists all;
-        for (const auto& bucket : buckets_) all.push_back(bucket.members());
-        return all;
-    }
-
-    // **Collective**.
-    void add(Comm& comm, std::vector<std::size_t> members, const parameter_list& parameters,
-             const optimizer_options& options, const device_plan_options& scales) {
-        buckets_.emplace_back(comm, std::move(members), parameters, options, scales);
-    }
-    void begin_epoch(std::uint64_t epoch) {
-        for (auto& bucket : buckets_) bucket.begin_epoch(epoch);
-    }
-    void clear() {
-        buckets_.clear();
-        started_ = 0;
-    }
-
-    // Returns false for a parameter that is in no bucket.
-    bool follow(std::size_t parameter, cudaStream_t stream) {
-        for (auto& bucket : buckets_)
-            for (const std::size_t i : bucket.members())
-                if (i == parameter) return bucket.follow(stream), true;
-        return false;
-    }
-
-    // Starts buckets in order, while `complete` says that all members of the next are ready.
-    template <class Complete>
-    void start_while(Complete complete) {
-        for (; started_ < buckets_.size() && complete(buckets_[started_].members()); ++started_)
-            buckets_[started_].start();
-    }
-
-    // Starts the rest behind the stream, and makes its later work wait for all.
-    void finish(cudaStream_t stream) {
-        for (std::size_t b = started_; b < buckets_.size(); ++b) buckets_[b].follow(stream);
-        start_while([](const auto&) { return true; });
-        started_ = 0;
-        for (auto& bucket : buckets_) bucket.finish(stream);
-    }
-
-    template <class F>
-    void for_each(F f) {
-        for (auto& bucket : buckets_) f(bucket);
-    }
-
-private:
-    std::vector<device_bucket<Comm, T>> buckets_;
-    std::size_t started_ = 0;
 };
 
 }  // namespace detail

@@ -8,8 +8,8 @@
 #include "../optimizer/optimizer.hpp"
 #include "../optimizer/state.hpp"
 #include "adasum_step.hpp"
+#include "device_gradients.hpp"
 #include "on_host.hpp"
-#include "reducer.hpp"
 #include "update.hpp"
 
 namespace hvd {
@@ -40,7 +40,7 @@ concept device_optimizer_of = requires(O& o, std::span<const tensor_view<T, devi
 /// unless the host waits for the stream between `synchronize` and `apply`.
 /// @snippet tests/train/device_snippets.cpp distributed_optimizer
 template <detail::device_communicator Comm, class Optimizer, class T>
-class distributed_optimizer<Comm, Optimizer, T> : public detail::device_reducer<Comm, T>,
+class distributed_optimizer<Comm, Optimizer, T> : public detail::device_gradients<Comm, T>,
                                                   public detail::registered_buffers<device> {
     static constexpr bool is_hvds = detail::has_device_rule<Optimizer>;
     static_assert(
@@ -54,7 +54,7 @@ public:
     /// @throws hvd::usage_error for options that contradict each other or that are for tensors on
     /// the host, and an empty communicator.
     distributed_optimizer(Comm& comm, Optimizer optimizer, optimizer_options options = {})
-        : detail::device_reducer<Comm, T>(comm, std::move(options)),
+        : detail::device_gradients<Comm, T>(comm, std::move(options)),
           detail::registered_buffers<device>(comm.rank()),
           optimizer_(std::move(optimizer)),
           update_(this->session()) {
@@ -71,7 +71,7 @@ public:
     /// Makes later work of `stream` come after the reduction of all gradients. The ranks also
     /// compare the numbers of the optimizer in the first step. **Collective**.
     synchronized_gradients<T, device> synchronize(cudaStream_t stream = nullptr) {
-        auto synchronized = detail::device_reducer<Comm, T>::synchronize(stream);
+        auto synchronized = detail::device_gradients<Comm, T>::synchronize(stream);
         agree_on_numbers();
         return synchronized;
     }

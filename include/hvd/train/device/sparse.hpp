@@ -29,8 +29,8 @@ public:
 
     std::size_t parameter() const { return rows_.parameter(); }
 
-    void check(int rank, const sparse_view<T, device>& rows) const {
-        rows_.check_sizes(rank, rows);
+    void check(int rank, std::string_view name, const sparse_view<T, device>& rows) const {
+        rows_.check_sizes(rank, name, rows);
     }
 
     // Copies the rows to the host, behind the work of the stream. Nothing waits.
@@ -46,6 +46,11 @@ public:
     void clear() {
         reports_.clear();
         rows_.clear();
+    }
+
+    void zero(cudaStream_t stream) const {
+        const current_device here(session_.device(), session_.rank());
+        session_.guarded([&] { zero_table(stream); });
     }
 
     // Reduces the rows into the table on the device, which becomes the gradient. The host waits.
@@ -81,15 +86,20 @@ private:
         if (parts.size() > bytes / bytes_in_the_time_of_a_copy) return table_.store(stream);
         const current_device here(session_.device(), session_.rank());
         session_.guarded([&] {
-            if (bytes > 0)
-                check_cuda(cudaMemsetAsync(on_device_.data(), 0, bytes, stream), "cudaMemsetAsync",
-                           session_.rank());
+            zero_table(stream);
             for (const auto& part : parts)
                 copy_async(on_device_.data() + (part.data() - table_.tensors()[0].data()),
                            part.data(), part.size() * sizeof(T), cudaMemcpyHostToDevice, stream,
                            session_.rank());
         });
         session_.wait(session_.mark(stream), "copy to the device", session_.limit_for({}));
+    }
+
+    void zero_table(cudaStream_t stream) const {
+        const std::size_t bytes = on_device_.size() * sizeof(T);
+        if (bytes > 0)
+            check_cuda(cudaMemsetAsync(on_device_.data(), 0, bytes, stream), "cudaMemsetAsync",
+                       session_.rank());
     }
 
     template <class X>
@@ -110,6 +120,37 @@ private:
     host_mirror<T> table_;
     sparse_gradient<T> rows_;
     std::vector<report> reports_;
+};
+
+// A table on a device among the gradients of a reducer.
+template <class Steps, class T>
+class device_table final : public sparse_table<Steps>, public device_sparse_gradient<T> {
+    using rows_of = device_sparse_gradient<T>;
+
+public:
+    using typename sparse_table<Steps>::calls;
+
+    device_table(Steps& steps, std::size_t parameter, const tensor_view<T, device>& table,
+                 std::size_t columns, sparse_policy policy)
+        : rows_of(steps.session(), parameter, table, columns, policy), steps_(steps) {}
+
+    void add(const sparse_view<T, device>& rows, cudaStream_t stream) {
+        steps_.refuse_capture(stream, "rows of a sparse gradient");
+        rows_of::add(rows, stream);
+    }
+
+    std::size_t parameter() const override { return rows_of::parameter(); }
+    void clear() override { rows_of::clear(); }
+    void zero(cudaStream_t stream) override { rows_of::zero(stream); }
+    void reduce(calls& by, const optimizer_options& o, double prescale, double postscale,
+                const std::vector<float>& residual, std::string_view name, cudaStream_t stream,
+                bool) override {
+        rows_of::reduce(by, o, prescale, postscale, residual, name, stream);
+    }
+    void commit(std::vector<float>& residual) override { rows_of::commit(residual); }
+
+private:
+    Steps& steps_;
 };
 
 }  // namespace detail

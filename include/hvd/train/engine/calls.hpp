@@ -71,12 +71,14 @@ private:
     std::function<request()> submit_;
 };
 
+class named_steps;
+
 // The calls that training makes of a communicator, by an engine of any backend. Each has a name.
 // Calls of one thread that wait for their results go after all gradients.
 class engine_calls {
 public:
     using backend_type = any_backend;
-    static constexpr bool by_name = true;
+    using steps_type = named_steps;
 
     template <class Backend>
     explicit engine_calls(engine<Backend>& on)
@@ -90,6 +92,7 @@ public:
     int rank() const noexcept { return !core_ ? -1 : core_->rank(); }
     int size() const noexcept { return !core_ ? 0 : core_->size(); }
     engine_channel& channel() { return channel_; }
+    const shared<step_question>& question() const { return core_->question(); }
 
     void refuse(std::string_view name, std::string_view why) {
         const named_options plain;

@@ -118,8 +118,10 @@ private:
     std::vector<std::size_t> alive_;
 };
 
+// **Collective**. The agreement takes a question along, if there is one.
 template <class Comm>
-void agree_on_adasum(Comm& comm, const std::vector<tensor_ref>& tensors, const reduce_options& o) {
+void agree_on_adasum(Comm& comm, const std::vector<tensor_ref>& tensors, const reduce_options& o,
+                     step_question* question = nullptr) {
     hash content;
     content.add(tensors.size()).add(o.prescale).add(o.postscale).add(o.name);
     std::string types, shapes;
@@ -131,7 +133,8 @@ void agree_on_adasum(Comm& comm, const std::vector<tensor_ref>& tensors, const r
         types += text(comma, dtype_name(t.id));
         shapes += text(comma, print_list(shape));
     }
-    agree_on_values(comm, "adasum", content, 0, [&](auto say) {
+    const std::uint64_t yes = question != nullptr && question->ask() ? 1 : 0;
+    const std::uint64_t answers = agree_on_values(comm, "adasum", content, yes, [&](auto say) {
         say("tensors", text(tensors.size()));
         say("element type", types);
         say("shape", shapes);
@@ -139,6 +142,7 @@ void agree_on_adasum(Comm& comm, const std::vector<tensor_ref>& tensors, const r
         say("postscale", text(o.postscale));
         say("name", o.name);
     });
+    if (question != nullptr) question->settle(answers > 0);
 }
 
 // Calls f(rank, tensor, begin, count) for the slice of each rank of each tensor, by rank.

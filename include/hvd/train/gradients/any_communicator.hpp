@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -23,7 +22,6 @@ class any_communicator : public allreduce_calls<any_communicator, any_backend>,
                          public plan_calls<any_communicator, any_backend> {
 public:
     using backend_type = any_backend;
-    static constexpr bool by_name = false;
 
     explicit any_communicator(shared<detail::session> of) : session_(std::move(of)) {}
     template <class Backend>
@@ -49,11 +47,6 @@ private:
 
     shared<detail::session> session_;
 };
-
-// The same for a reducer of gradients, which does not know the backend.
-template <class Comm>
-using reducer_calls = std::conditional_t<std::is_reference_v<typename training_calls<Comm>::type>,
-                                         any_communicator, typename training_calls<Comm>::type>;
 
 // A reduction that is made again and again: a plan of a communicator, or a tensor of an engine.
 template <class Calls>

@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -24,13 +23,13 @@ template <class Calls>
 class gradient_bucket {
 public:
     // **Collective**: the ranks agree on the plan. A question, if there is one, goes with the
-    // gradients. It is not for error feedback.
+    // gradients.
     gradient_bucket(Calls& comm, std::vector<std::size_t> members, parameter_list& parameters,
                     const optimizer_options& options, const reduce_options& scales,
                     shared<step_question> question)
         : members_(std::move(members)), scales_(scales), question_(std::move(question)) {
         if (options.error_feedback) {
-            feedback_.emplace(comm, members_, parameters, options, scales);
+            feedback_.emplace(comm, members_, parameters, options, scales, std::move(question_));
             return;
         }
         for (const std::size_t i : members_) gradients_.push_back(parameters[i].gradient);
@@ -55,9 +54,12 @@ public:
         feedback_ ? feedback_->begin_epoch(epoch) : plan_.begin_epoch(epoch);
     }
 
+    template <class Place>
+    static void follow(Place) {}  // the host has written the gradients
+
     void start() {
         if (feedback_) return feedback_->start();
-        if (question_) gradients_.back().kind().put(answer_.data(), question_->ask() ? yes : 0);
+        if (question_) gradients_.back().kind().put(answer_.data(), question_->ask() ? step_question::yes : 0);
         if (wire_) wire_.encode(gradients_, scales_.prescale);
         running_ = plan_.run_async();
     }
@@ -72,7 +74,8 @@ public:
     void send_back() {
         if (feedback_) feedback_->send_back();
     }
-    void finish() {
+    template <class Place>
+    void finish(Place) {
         if (feedback_) feedback_->finish();
     }
 
@@ -82,9 +85,6 @@ public:
     }
 
 private:
-    // No scale, mean or 16-bit codec makes a zero of it.
-    static constexpr double yes = std::numeric_limits<double>::infinity();
-
     std::vector<std::size_t> members_;
     std::vector<flat_tensor> gradients_;  // and the answer, if there is a question
     reduce_options scales_;

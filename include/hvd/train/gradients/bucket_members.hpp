@@ -106,7 +106,6 @@ inline std::size_t bucket_with_question(const member_lists& all, const parameter
                                         const optimizer_options& options) {
     constexpr std::size_t is_short = 64 * tuning::KiB;
     std::size_t chosen = all.size(), fewest = std::size_t(-1);
-    if (options.error_feedback) return chosen;
     for (std::size_t b = 0; b < all.size(); ++b) {
         std::size_t bytes = 0;
         for (const std::size_t i : all[b]) bytes += parameters[i].gradient.bytes();

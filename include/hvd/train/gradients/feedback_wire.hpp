@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../protocol/step_question.hpp"
 #include "any_communicator.hpp"
 #include "gradient_wire.hpp"
 #include "registry.hpp"
@@ -26,10 +27,12 @@ template <class Calls>
 class feedback_wire {
 public:
     // **Collective**: the ranks agree on the plans. It makes the residuals of the members, which
-    // have zeros at first.
+    // have zeros at first. A question, if there is one, is put to each rank behind its slices.
     feedback_wire(Calls& comm, const std::vector<std::size_t>& members, parameter_list& parameters,
-                  const optimizer_options& options, const reduce_options& scales)
-        : codec_(options.codec) {
+                  const optimizer_options& options, const reduce_options& scales,
+                  shared<step_question> question)
+        : codec_(options.codec), question_(std::move(question)) {
+        constexpr std::size_t vector = 16 / sizeof(feedback_element);
         std::vector<std::size_t> sizes;
         for (const std::size_t i : members) sizes.push_back(parameters[i].gradient.size());
         const int rank = comm.rank();
@@ -41,7 +44,8 @@ public:
                 if (r != rank) return;
                 p.residual.resize(s.count);
                 pieces_.back().residual = p.residual.data();
-            });
+            },
+            question_ ? vector : 0);
         sum_.resize(own * std::size_t(comm.size()));
         rounded_.resize(sum_.size());
         mean_.resize(own);
@@ -61,9 +65,13 @@ public:
     void start() {
         for (const piece& p : pieces_)
             p.kind->to_floats(p.gradient, p.count, sum_.data() + p.place);
+        if (question_) ask();
         running_ = reduce_.run_async();
     }
-    void wait() { running_.wait(); }
+    void wait() {
+        running_.wait();
+        if (question_) question_->settle(mean_.back() != 0);
+    }
 
     // Rounds this rank's slice and sends it. The residuals that this makes wait for commit().
     void send_back() {
@@ -105,6 +113,12 @@ private:
         const element_kind* kind;
     };
 
+    void ask() {
+        const float answer = question_->ask() ? step_question::yes : 0;
+        for (std::size_t end = mean_.size(); end <= sum_.size(); end += mean_.size())
+            sum_[end - 1] = answer;
+    }
+
     template <class F>
     void for_each_own(F f) {
         for (const piece& p : pieces_)
@@ -120,6 +134,7 @@ private:
     }
 
     gradient_codec codec_;
+    shared<step_question> question_;
     std::vector<piece> pieces_;
     std::size_t begin_ = 0;                          // the place of this rank's slices
     std::vector<float> sum_, mean_, next_residual_;  // the sum of all ranks' slices; own slices

@@ -92,6 +92,7 @@ protected:
     ~reported_parameters() = default;
 
     const optimizer_options& options() const { return options_; }
+    int rank() const { return rank_; }
 
     template <class... Parts>
     [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const {
@@ -254,54 +255,6 @@ private:
     bool nothing_more_ = false;  // nothing_ready() was called in this step
     bool refused_ = false;       // see keep_refused_step()
     bool dropped_ = false;       // see drop_refused_step()
-};
-
-/// The tensors of a distributed optimizer's parameters, on the host or on the device.
-template <class T, class Space, class Reports = reported_parameters>
-class parameter_tensors : public Reports {
-    using tensor = tensor_view<T, Space>;
-
-public:
-    /// The parameters that are not local, including frozen ones.
-    std::vector<tensor> shared_parameters() const {
-        std::vector<tensor> shared;
-        for_each_shared(
-            [&](const std::string&, const tensor& value, const auto&) { shared.push_back(value); });
-        return shared;
-    }
-
-    /// Calls `f(name, value, shape)` for each parameter that is not local. The value is flat.
-    template <class F>
-    void for_each_shared(F f) const {
-        for (const auto& p : parameters_)
-            if (p.kind != parameter_kind::local)
-                f(p.name, p.value.template as<T, Space>(), p.shape);
-    }
-
-    /// Calls `f(name, value, shape)` for all parameters, including local ones.
-    template <class F>
-    void for_each_parameter(F f) const {
-        for (const auto& p : parameters_) f(p.name, p.value.template as<T, Space>(), p.shape);
-    }
-
-protected:
-    using Reports::parameters_, Reports::Reports;
-
-    void refresh_lists() {
-        values_.clear();
-        gradients_.clear();
-        shared_gradients_.clear();
-        for (const auto& p : parameters_) {
-            const bool local = p.kind == parameter_kind::local;
-            const auto gradient = p.gradient.template as<T, Space>();
-            values_.push_back(p.frozen ? tensor() : p.value.template as<T, Space>());
-            gradients_.push_back(p.frozen ? tensor() : gradient);
-            shared_gradients_.push_back(p.frozen || local ? tensor() : gradient);
-        }
-    }
-
-    std::vector<tensor> values_, gradients_;
-    std::vector<tensor> shared_gradients_;  // empty for local parameters
 };
 
 }  // namespace detail

@@ -35,10 +35,10 @@ owned_slice slice_of(std::size_t count, int rank, int ranks) {
 // Calls f(i, rank, slice, place) for every slice of the tensors with these sizes, in the layout
 // that a reduce_scatter takes: first the slices of rank 0, and so on. `place` is the slice's first
 // element there. It returns the number of elements of one rank, which includes the gaps that make
-// all ranks equal.
+// all ranks equal, and `more` behind them.
 template <class T, class Sizes, class F>
-std::size_t for_each_slice(const Sizes& sizes, int ranks, F f) {
-    std::size_t own = 0;
+std::size_t for_each_slice(const Sizes& sizes, int ranks, F f, std::size_t more = 0) {
+    std::size_t own = more;
     for (const std::size_t size : sizes) own += slice_length<T>(size, ranks);
     for (int r = 0; r < ranks; ++r) {
         std::size_t place = std::size_t(r) * own;

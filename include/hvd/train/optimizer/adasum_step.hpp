@@ -35,7 +35,7 @@ public:
     }
 
     template <class Comm>
-    void combine(Comm& comm, std::string_view name) {
+    void combine(Comm& comm, std::string_view name, step_question* question = nullptr) {
         std::vector<flat_tensor> changes;
         std::vector<tensor_ref> described;
         for_each([&](const registered_parameter& p, std::byte*, std::byte* kept) {
@@ -44,7 +44,7 @@ public:
             described.push_back(changes.back().ref());
         });
         const reduce_options o{.name = name};
-        agree_on_adasum(comm, described, o);
+        agree_on_adasum(comm, described, o, question);
         if (!changes.empty()) combine_by_adasum(comm, changes, o);
     }
 

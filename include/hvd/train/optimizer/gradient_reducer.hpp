@@ -2,19 +2,20 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "../gradients/any_communicator.hpp"
-#include "../gradients/bucket_queue.hpp"
-#include "../gradients/named_step.hpp"
+#include "../gradients/bucket_members.hpp"
 #include "../gradients/reports.hpp"
 #include "../gradients/residuals.hpp"
 #include "../sparse/sparse_gradient.hpp"
+#include "adasum_step.hpp"
 #include "options_agreement.hpp"
+#include "ordered_steps.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -24,32 +25,39 @@ namespace detail {
 /// of the elements: it has the parameters, reduces their gradients, and says when the optimizer
 /// steps. typed_gradients.hpp has the functions that name a type.
 ///
-/// On a communicator the ranks agree before a step, and make its calls in one order. On an engine
-/// (`named`) calls need no order: ranks agree at the end of a step, when each has submitted all of
-/// its gradients.
-template <class Calls>
+/// `Steps` has the buckets, and knows how the ranks make a step together: `ordered_steps` on a
+/// communicator, `named_steps` on an engine, `device_steps` on the streams of a device. Its `place`
+/// is what a report comes behind: a stream of a device, and nothing on the host.
+template <class Steps>
 class gradient_reducer : public reported_parameters {
     using reports = reported_parameters;
-    static constexpr bool named = Calls::by_name;
+    friend Steps;
+    friend steps_in_order;
 
 public:
+    using place = typename Steps::place;
+
     gradient_reducer(const gradient_reducer&) = delete;
     gradient_reducer& operator=(const gradient_reducer&) = delete;
 
     /// The next steps belong to this epoch. Ranks compare it in the messages of each step: if they
     /// are in different epochs, since one has made more steps, the first such step throws
     /// `hvd::mismatch_error`, which names the epochs. Call it between steps, on all ranks alike.
-    /// Without it, such ranks go on until the one with fewer steps ends.
+    /// Without it, such ranks go on until the one with fewer steps ends. On devices it does nothing
+    /// for reductions by `nccl`, which compares no calls, and for captured steps.
     void begin_epoch(std::uint64_t epoch);
 
-    /// Sets all gradients to zero, also those of frozen parameters. After a report that was refused
-    /// when the peers had all that they need, it drops this rank's step: see docs/training.md.
+    /// Sets all gradients to zero, also those of frozen parameters; on a device behind the work of
+    /// a stream. After a report that was refused when the peers had all that they need, it drops
+    /// this rank's step, unless the backend compares no reductions (NCCL): see docs/training.md.
     /// @throws hvd::usage_error while gradients are under way.
-    void zero_gradients();
+    void zero_gradients(place behind = {});
 
     /// Gives up the current step if this rank's backward pass has failed. The calls of the peers'
     /// step throw `hvd::peer_error` with `why`. On all ranks the next step begins with
-    /// `zero_gradients()`. A report that is refused does this by itself.
+    /// `zero_gradients()`. A report that is refused does this by itself. A backend that does not
+    /// compare its reductions (NCCL) can't tell the peers while they wait for a reduction: the
+    /// communicator is given up then.
     ///
     /// It waits until the peers have made their reports. After this rank's last report the peers
     /// step, unless the ranks agree on something later: on the optimizer's numbers in the first
@@ -58,128 +66,82 @@ public:
     void abandon(std::string_view why = "a rank abandoned its step");
 
     /// Reports that the backward pass has written gradient i, and leaves it alone until the step.
+    /// On a device the work that a stream has been given writes it. A bucket whose gradients are
+    /// all ready starts then, on a device behind that work.
     /// @throws hvd::usage_error after more than `backward_passes_per_step` reports in a step.
-    void gradient_ready(std::size_t i);
+    void gradient_ready(std::size_t i, place behind = {});
 
     /// Reports that this rank has no further gradients in this step. It contributes zeros for those
     /// that no pass has reported.
     void nothing_ready() { reports::say_nothing_ready(); }
 
     /// Reports that this pass has not written gradient i. If no pass of the step has, the gradient
-    /// becomes zeros.
+    /// becomes zeros; on a device behind the work of a stream.
     /// @throws hvd::usage_error as `gradient_ready`.
-    void nothing_ready(std::size_t i);
+    void nothing_ready(std::size_t i, place behind = {});
 
     /// For hvd: what error feedback has not applied yet, for checkpoints. **Collective**.
-    whole_residuals residuals() { return gather_residuals(comm_, parameters_, options_); }
+    whole_residuals residuals() {
+        steps_.fetch_residuals(parameters_);
+        return gather_residuals(calls(), parameters_, options_);
+    }
     /// For hvd: takes this rank's part of the root's. **Collective**.
     void take_residuals(whole_residuals&& all) {
-        scatter_residuals(comm_, parameters_, options_, std::move(all));
+        scatter_residuals(calls(), parameters_, options_, std::move(all));
+        steps_.store_residuals(parameters_);
     }
 
     /// The number of buckets of the last step, and the number of those under way.
-    std::size_t buckets() const noexcept { return buckets_.size(); }
-    std::size_t buckets_started() const noexcept { return buckets_.started(); }
+    std::size_t buckets() const noexcept { return steps_.buckets.size(); }
+    std::size_t buckets_started() const noexcept { return steps_.buckets.started(); }
 
 protected:
-    gradient_reducer(Calls comm, optimizer_options options, const backend_abilities& backend);
-    ~gradient_reducer();
+    // `calls` is a communicator, or what stands for it.
+    template <class Calls>
+    gradient_reducer(Calls&& calls, optimizer_options options, const backend_abilities& backend);
+    ~gradient_reducer() = default;
 
     std::size_t add(registered_parameter p);
-    void add(std::unique_ptr<sparse_table<Calls>> t) { tables_.push_back(std::move(t)); }
-    const std::vector<std::unique_ptr<sparse_table<Calls>>>& tables() const { return tables_; }
-    bool is_frozen(const sparse_table<Calls>& t) const { return parameters_[t.parameter()].frozen; }
+    void add(std::unique_ptr<sparse_table<Steps>> t) { tables_.push_back(std::move(t)); }
+    const std::vector<std::unique_ptr<sparse_table<Steps>>>& tables() const { return tables_; }
+    bool is_frozen(const sparse_table<Steps>& t) const { return parameters_[t.parameter()].frozen; }
 
     // Completes the reduction of all gradients. `by_rows` says that the step takes the rows of
     // tables. **Collective**.
-    void reduce(bool by_rows);
+    void reduce(place behind, bool by_rows);
 
-    // Calls `step` with the optimizer and a factor for the gradients, unless these are not finite:
-    // `finite` says that those of this rank are.
+    // On the host: calls `step` with the optimizer and a factor for the gradients, unless these are
+    // not finite: `finite` says that those of this rank are.
     bool step_with(double factor, bool finite, void (*step)(void*, double), void* optimizer);
 
     // Null for a parameter that is no table.
-    sparse_table<Calls>* table_of(std::size_t parameter) const;
+    sparse_table<Steps>* table_of(std::size_t parameter) const;
 
     // `check` throws for a wrong report. The peers that wait for it are told.
     template <class Check>
-    void report(std::size_t i, Check check) {
-        if constexpr (named) report_by_name(i, check);
-        else report_in_order(i, check);
-    }
-
-    template <class Check>
-    void report_in_order(std::size_t i, Check check) {
+    void report(const char* call, std::size_t i, place behind, Check check) {
         require_closed();
-        if (!reports::quiet()) over_if_it_fails([&] { seal(); });
-        try {
-            check();
-            reports::check_report(i);
-        } catch (const usage_error& e) {
-            if (!peers_step_anyway()) abandon(e.what());
-            else if (tells_peers()) reports::keep_refused_step();
-            throw;
-        }
-        if (reports::quiet()) return;
-        reports::count_report(i);
-        over_if_it_fails([&] { start_complete_buckets(); });
-    }
-
-    // The same on an engine, from any thread: a gradient is on its way once it is complete. The
-    // peers are told of a failure at the end of the step.
-    template <class Check>
-    void report_by_name(std::size_t i, Check check) {
-        require_closed();
-        gradient_bucket<Calls>* complete = nullptr;
-        or_fail_step([&] {
-            const lock_guard lock(step_.reporting);
-            if (!reports::quiet()) seal();
-            check();
-            reports::check_report(i);
-            if (reports::quiet()) return;
-            reports::count_report(i);
-            complete = buckets_.take(i, [this](const std::vector<std::size_t>& members) {
-                return reports::all_reported(members);
-            });
-        });
-        if (complete != nullptr) or_fail_step([&] { complete->start(); });
-    }
-
-    // For engines: an exception makes this rank's step one that all ranks leave out.
-    template <class F>
-    void or_fail_step(F f) {
-        try {
-            f();
-        } catch (...) {
-            const message why = what_of(std::current_exception());
-            const lock_guard lock(step_.reporting);
-            step_.fail(std::string_view(why));
-            throw;
-        }
+        steps_.report(*this, call, i, behind, check);
+        if (reports::quiet()) steps_.follow_uncounted(*this, i, behind);
     }
 
     // The lists of tensors are out of date.
+    bool has_changed() const { return changed_; }
     bool take_change() { return std::exchange(changed_, false); }
 
-    // The gradients travel by these.
-    Calls& calls() noexcept { return comm_; }
+    // The gradients travel by these, and the calls beside them.
+    Steps& steps() noexcept { return steps_; }
+    const Steps& steps() const noexcept { return steps_; }
+    auto& calls() noexcept { return steps_.calls(); }
 
-private:
+    // The name of calls that are no buckets'.
+    message epoch_name() const { return epoch_.name(); }
+
     bool has_sparse() const;
 
-    bool tells_peers() const {
-        if constexpr (named) return true;
-        else return comm_.tells_peers();
-    }
-
+private:
     // True if the ranks make calls after those of the buckets.
     bool agrees_on_more() const;
-
-    void check_passes();
-    [[gnu::cold]] void drop_step_of_peers();
-    void abandon_in_order(std::string_view why);
-    [[gnu::cold]] void abandon_by_name(std::string_view why)
-        requires named;
 
     // A step that is over on one rank is over on every rank, since a failed call fails on all.
     template <class F>
@@ -191,6 +153,9 @@ private:
             throw;
         }
     }
+
+    // On an engine it is a part of what the ranks tell each other at the end of the step.
+    void check_passes();
 
     // True if all reductions have begun and the ranks agree on nothing later.
     bool peers_step_anyway() const;
@@ -205,50 +170,287 @@ private:
     // ranks are in it.
     void forget_agreement();
 
-    // For engines. **Collective**: the ranks compare what they must have alike in this step. If
-    // they don't, or if one of them has failed, the step ends on all of them.
-    void agree_on_step()
-        requires named;
-    [[gnu::cold]] void end_step_together()
-        requires named;
-    [[gnu::cold]] void refuse_what_peers_have()
-        requires named;
-    template <class Say>
-    void say_step(Say say) const;
-    // The name of a bucket's tensor.
-    std::string bucket_name(const std::vector<std::size_t>& members) const;
-    void submit_rest()
-        requires named;
-
-    static void zero(const registered_parameter& p) { p.gradient.zero(); }
-    void reduce_sparse(bool by_rows);
+    void reduce_sparse(place behind, bool by_rows);
 
     // Collective if something has changed since the last step.
     void seal();
-    void agree_on(const std::string& described);
     void make_buckets(std::string described);
-    void add_buckets(member_lists members);
-    void add_bucket(std::vector<std::size_t> members, shared<step_question> question);
+    reduce_options scales() const;
 
-    void start_complete_buckets();
-    void scale_what_stayed();
+    void start_complete_buckets() {
+        steps_.buckets.start_while([&](const auto& members) { return all_reported(members); });
+    }
+    void zero_unreported(place behind) {
+        reports::for_each_zero([&](const auto& p) { steps_.zero(p.gradient, behind); });
+    }
+    void end_step() {
+        clear_tables();
+        steps_.end_step();
+        reports::end_step();
+    }
+    void clear_tables() {
+        for (const auto& t : tables_) t->clear();
+    }
+
+    void scale_what_stayed(place behind);
     bool finite_everywhere(double factor, bool mine);
     // The step was made: what the rounding of its gradients lost is added to the next ones.
     void keep_residuals();
     void step_by_adasum(void (*step)(void*, double), void* optimizer, double factor);
 
-    struct nothing {};
-    Calls comm_;
-    bucket_queue<Calls> buckets_;
-    [[no_unique_address]] std::conditional_t<named, named_step, nothing> step_;
+    Steps steps_;
     said_epoch epoch_;
-    std::vector<std::unique_ptr<sparse_table<Calls>>>
-        tables_;  // whose gradients are reported in rows
+    // whose gradients are reported in rows
+    std::vector<std::unique_ptr<sparse_table<Steps>>> tables_;
     bool changed_ = true;
 };
+
+template <class Steps>
+template <class Calls>
+gradient_reducer<Steps>::gradient_reducer(Calls&& calls, optimizer_options options,
+                                          const backend_abilities& backend)
+    : reports(calls.rank(), Steps::options_on(calls.rank(), std::move(options))),
+      steps_(std::forward<Calls>(calls)) {
+    if (!steps_) refuse(Steps::empty_text);
+    if (options_.bucket_bytes == 0) options_.bucket_bytes = steps_.bucket_bytes();
+    check_options(steps_.rank(), options_, backend);
+}
+
+template <class Steps>
+void gradient_reducer<Steps>::begin_epoch(std::uint64_t epoch) {
+    if (some_reported_ || buckets_started() > 0)
+        refuse("epoch ", epoch, " begins between steps; gradients are under way");
+    require_closed();
+    epoch_.begin(epoch);
+    steps_.tell(epoch_);
+}
+
+template <class Steps>
+void gradient_reducer<Steps>::zero_gradients(place behind) {
+    steps_.follow(behind);
+    steps_.drop_refused_step(*this);
+    if (buckets_started() > 0)
+        refuse("zero_gradients() while gradients are under way: synchronize() or step() first, ",
+               "or abandon() a step that failed");
+    for (const auto& p : parameters_)
+        if (p.kind != parameter_kind::sparse) steps_.zero(p.gradient, behind);
+    for (const auto& t : tables_) t->zero(behind);
+    clear_tables();
+}
+
+template <class Steps>
+void gradient_reducer<Steps>::abandon(std::string_view why) {
+    require_closed();
+    steps_.abandon(*this, why);
+}
+
+template <class Steps>
+void gradient_reducer<Steps>::gradient_ready(std::size_t i, place behind) {
+    report("gradient_ready", i, behind, [&] {
+        if (table_of(i) != nullptr)
+            refuse("gradient_ready(", i, "): \"", parameters_[i].name,
+                   "\" is sparse; say its rows too");
+    });
+    parameters_[i].written = true;
+}
+
+template <class Steps>
+void gradient_reducer<Steps>::nothing_ready(std::size_t i, place behind) {
+    report("nothing_ready", i, behind, [&] {
+        if (reports::becomes_zeros(i)) steps_.zero(parameters_[i].gradient, behind);
+    });
+}
+
+template <class Steps>
+void gradient_reducer<Steps>::check_passes() {
+    try {
+        reports::check_passes();
+    } catch (const usage_error& e) {
+        abandon(e.what());
+        throw;
+    }
+}
+
+template <class Steps>
+void gradient_reducer<Steps>::reduce(place behind, bool by_rows) {
+    require_closed();
+    steps_.follow(behind);
+    check_passes();
+    steps_.begin_reduction(*this, behind);
+    over_if_it_fails([&] {
+        steps_.complete(*this, behind);
+        steps_.buckets.finish(behind);
+        reduce_sparse(behind, by_rows);
+    });
+    scale_what_stayed(behind);
+    end_step();
+}
+
+template <class Steps>
+std::size_t gradient_reducer<Steps>::add(registered_parameter p) {
+    if (some_reported_ || buckets_started() > 0)
+        refuse("parameter \"", p.name, "\" is registered while gradients are under way");
+    require_closed();
+    steps_.check(p);
+    check_registration(steps_.rank(), parameters_, p);
+    parameters_.push_back(std::move(p));
+    sealed_ = false;
+    return parameters_.size() - 1;
+}
+
+template <class Steps>
+bool gradient_reducer<Steps>::has_sparse() const {
+    for (const auto& t : tables_)
+        if (!is_frozen(*t)) return true;
+    return false;
+}
+
+template <class Steps>
+bool gradient_reducer<Steps>::agrees_on_more() const {
+    return has_sparse() || reports::agrees_on_numbers_ || options_.skip_nonfinite ||
+           options_.op == gradient_op::adasum;
+}
+
+template <class Steps>
+sparse_table<Steps>* gradient_reducer<Steps>::table_of(std::size_t parameter) const {
+    for (const auto& t : tables_)
+        if (t->parameter() == parameter) return t.get();
+    return nullptr;
+}
+
+template <class Steps>
+bool gradient_reducer<Steps>::peers_step_anyway() const {
+    return steps_.size() > 1 && buckets() > 0 && buckets_started() == buckets() &&
+           !reports::agrees_first() && !agrees_on_more() && !steps_.is_broken();
+}
+
+template <class Steps>
+[[gnu::cold]] bool gradient_reducer<Steps>::finish_for_peers() {
+    try {
+        steps_.buckets.finish(steps_.last_place());
+        return true;
+    } catch (...) {  // the failure of the backward pass is the one to report
+        return false;
+    }
+}
+
+template <class Steps>
+[[gnu::cold]] void gradient_reducer<Steps>::give_up() {
+    try {
+        steps_.buckets.drop();
+    } catch (...) {  // an earlier failure is the one to report
+    }
+    clear_tables();
+    steps_.end_step();
+    reports::begin_next_step();
+    if (steps_.agrees_anew(parameters_)) forget_agreement();
+}
+
+template <class Steps>
+void gradient_reducer<Steps>::forget_agreement() {
+    steps_.buckets.clear();
+    agreed_.reset();
+    sealed_ = false;
+}
+
+template <class Steps>
+void gradient_reducer<Steps>::reduce_sparse(place behind, bool by_rows) {
+    const reduce_options o = scales();
+    for (const auto& t : tables_) {
+        const auto& p = parameters_[t->parameter()];
+        if (p.frozen) continue;
+        auto&& by = steps_.calls_for(p.name);
+        t->reduce(by, options_, o.prescale, o.postscale, p.residual, epoch_.name(), behind,
+                  by_rows);
+    }
+}
+
+template <class Steps>
+void gradient_reducer<Steps>::seal() {
+    if (sealed_) return;
+    changed_ = true;
+    std::string described = detail::described(parameters_);
+    if (reports::agrees_on(described)) make_buckets(std::move(described));
+    sealed_ = true;
+}
+
+template <class Steps>
+void gradient_reducer<Steps>::make_buckets(std::string described) {
+    if (parameters_.empty()) steps_.refuse(reports::nothing_to_train);
+    check_members(parameters_.size(), options_,
+                  [this](const auto&... why) { steps_.refuse(why...); });
+    const bool anew = steps_.agree(*this, described);
+    member_lists members = bucket_members(parameters_, options_,
+                                          reports_.expected(parameters_.size(), options_.unused));
+    if (!anew && members == steps_.buckets.members()) return;
+    steps_.fetch_residuals(parameters_);
+    forget_agreement();
+    steps_.add_buckets(std::move(members), parameters_, options_, scales());
+    agreed_ = std::move(described);
+    steps_.tell(epoch_);
+}
+
+template <class Steps>
+reduce_options gradient_reducer<Steps>::scales() const {
+    const double f = options_.gradient_predivide_factor;
+    return {.name = "gradients", .prescale = 1 / f, .postscale = f * pass_scale()};
+}
+
+template <class Steps>
+void gradient_reducer<Steps>::scale_what_stayed(place behind) {
+    for (const auto& p : parameters_) {
+        if (p.frozen) continue;
+        if (p.kind == parameter_kind::local)
+            steps_.scale(p.gradient, pass_scale() / (options_.scale_local ? steps_.size() : 1),
+                         behind);
+        else if (options_.op == gradient_op::adasum) steps_.scale(p.gradient, pass_scale(), behind);
+    }
+}
+
+template <class Steps>
+bool gradient_reducer<Steps>::finite_everywhere(double factor, bool mine) {
+    std::array<double, 3> most = {mine ? 0.0 : 1.0, factor, -factor};
+    calls().allreduce(most, max, {.name = "gradients are finite"});
+    if (most[1] != -most[2])
+        refuse("the loss scales of the ranks are from ", 1 / most[1], " to ", -1 / most[2],
+               ", and this rank's is ", 1 / factor, "; they are to be equal");
+    return most[0] == 0;
+}
+
+template <class Steps>
+bool gradient_reducer<Steps>::step_with(double factor, bool finite, void (*step)(void*, double),
+                                        void* optimizer) {
+    if (factor != 1 && !options_.skip_nonfinite)
+        refuse("a loss_scale is for optimizers with .skip_nonfinite = true");
+    bool makes = true;
+    over_if_it_fails([&] {
+        makes = !options_.skip_nonfinite || finite_everywhere(factor, finite);
+        if (!makes) return;
+        if (options_.op == gradient_op::adasum) step_by_adasum(step, optimizer, factor);
+        else step(optimizer, factor);
+        keep_residuals();
+    });
+    return makes;
+}
+
+template <class Steps>
+void gradient_reducer<Steps>::keep_residuals() {
+    steps_.buckets.commit();
+    for (const auto& t : tables_)
+        if (!is_frozen(*t)) t->commit(parameters_[t->parameter()].residual);
+}
+
+// Lets the optimizer step with this rank's gradients, then combines its changes.
+template <class Steps>
+void gradient_reducer<Steps>::step_by_adasum(void (*step)(void*, double), void* optimizer,
+                                             double factor) {
+    withheld_step own(parameters_);
+    step(optimizer, factor);
+    own.take_back();
+    own.combine(calls(), epoch_.name(), steps_.question().get());
+    own.take();
+}
 
 }  // namespace detail
 }  // namespace v0
 }  // namespace hvd
-
-#include "gradient_reducer_bodies.hpp"

@@ -8,7 +8,7 @@
 #include "../agreement.hpp"
 #include "../gradients/buffers.hpp"
 #include "optimizers.hpp"
-#include "typed_gradients.hpp"
+#include "host_gradients.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -89,19 +89,18 @@ void agree_on_numbers(Comm& comm, O& optimizer, IsLocal is_local) {
 /// @snippet tests/train/engine_snippets.cpp engine_optimizer
 template <class Comm, class Optimizer,
           class T = typename detail::optimizer_element<Optimizer>::type>
-class distributed_optimizer : public detail::typed_gradients<detail::reducer_calls<Comm>, T>,
+class distributed_optimizer : public detail::host_gradients<detail::steps_of<Comm>, T>,
                               public detail::registered_buffers<host> {
     static_assert(
         optimizer_of<Optimizer, T> || self_contained_optimizer<Optimizer>,
         "hvd: an optimizer has step(parameters, gradients), or step(): see hvd::optimizer_of");
 
-    using reducer = detail::typed_gradients<detail::reducer_calls<Comm>, T>;
+    using gradients = detail::host_gradients<detail::steps_of<Comm>, T>;
 
 public:
     /// @throws hvd::usage_error for options that contradict each other or an empty communicator.
     distributed_optimizer(Comm& comm, Optimizer optimizer, optimizer_options options = {})
-        : reducer(detail::reducer_calls<Comm>(comm), std::move(options),
-                  detail::abilities_of<typename Comm::backend_type>),
+        : gradients(comm, std::move(options), detail::abilities_of<typename Comm::backend_type>),
           detail::registered_buffers<host>(comm.rank()),
           comm_(comm),
           optimizer_(std::move(optimizer)) {
@@ -115,7 +114,7 @@ public:
     /// @throws hvd::mismatch_error if the ranks have other options, parameters or numbers,
     /// hvd::peer_error.
     synchronized_gradients<T> synchronize() {
-        auto synchronized = reducer::synchronize(steps_rows());
+        auto synchronized = gradients::synchronize(steps_rows());
         agree_on_numbers();
         return synchronized;
     }

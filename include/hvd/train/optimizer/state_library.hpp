@@ -25,8 +25,9 @@ inline namespace v0 {
 namespace detail {
 
 // All backends have these in common.
-HVD_INSTANTIATE class HVD_API gradient_reducer<any_communicator>;
-HVD_INSTANTIATE class HVD_API typed_gradients<any_communicator, float>;
+HVD_INSTANTIATE class HVD_API gradient_reducer<ordered_steps>;
+HVD_INSTANTIATE class HVD_API typed_gradients<ordered_steps, float>;
+HVD_INSTANTIATE class HVD_API host_gradients<ordered_steps, float>;
 
 }  // namespace detail
 }  // namespace v0

@@ -14,10 +14,10 @@
 namespace hvd {
 inline namespace v0 {
 namespace detail {
-template <class Calls, class T>
-class typed_gradients;
+template <class Steps, class T>
+class host_gradients;
 template <class Comm, class T>
-class device_reducer;
+class device_gradients;
 }  // namespace detail
 
 struct loss_scale;
@@ -62,9 +62,9 @@ public:
 
 private:
     template <class, class>
-    friend class detail::typed_gradients;
+    friend class detail::host_gradients;
     template <class, class>
-    friend class detail::device_reducer;
+    friend class detail::device_gradients;
     template <class U>
     friend void clip_by_norm(synchronized_gradients<U, device>&, double);
     template <class U>

@@ -43,9 +43,9 @@ public:
 
     // Checks what can be seen without the indices.
     template <class Rows>
-    void check_sizes(int rank, const Rows& rows) const {
+    void check_sizes(int rank, std::string_view name, const Rows& rows) const {
         const message wrong = wrong_sizes(rows.indices.size(), rows.values.size(), columns_);
-        if (!wrong.empty()) refuse(rank, wrong);
+        if (!wrong.empty()) refuse(rank, "gradient \"", name, "\": ", wrong);
     }
 
     void add(const sparse_view<T>& rows) {
@@ -170,33 +170,44 @@ private:
     bool rest_is_zero_ = false;  // the table's other rows are zero
 };
 
-// A table of any type among the gradients of a reducer.
-template <class Calls>
+// A table of any type among the gradients of a reducer. `Steps` are those of the reducer.
+template <class Steps>
 class sparse_table {
 public:
+    using place = typename Steps::place;
+    using calls = typename Steps::calls_type;
+
     virtual ~sparse_table() = default;
     virtual std::size_t parameter() const = 0;
     virtual void clear() = 0;
-    virtual void zero() = 0;
-    virtual void reduce(Calls&, const optimizer_options&, double prescale, double postscale,
-                        const std::vector<float>& residual, std::string_view name,
+    virtual void zero(place behind) = 0;
+    virtual void reduce(calls&, const optimizer_options&, double prescale, double postscale,
+                        const std::vector<float>& residual, std::string_view name, place behind,
                         bool by_rows) = 0;
     virtual void commit(std::vector<float>& residual) = 0;
 };
 
-template <class Calls, class T>
-class sparse_table_of final : public sparse_table<Calls>, public sparse_gradient<T> {
+// A table on the host.
+template <class Steps, class T>
+class sparse_table_of final : public sparse_table<Steps>, public sparse_gradient<T> {
     using rows_of = sparse_gradient<T>;
 
 public:
-    using rows_of::rows_of;
+    using typename sparse_table<Steps>::place, typename sparse_table<Steps>::calls;
+
+    sparse_table_of(Steps&, std::size_t parameter, tensor_view<T> table, std::size_t columns,
+                    sparse_policy policy)
+        : rows_of(parameter, table, columns, policy) {}
+
+    void add(const sparse_view<T>& rows, place) { rows_of::add(rows); }
 
     std::size_t parameter() const override { return rows_of::parameter(); }
     void clear() override { rows_of::clear(); }
-    void zero() override { rows_of::zero(); }
-    void reduce(Calls& comm, const optimizer_options& o, double prescale, double postscale,
-                const std::vector<float>& residual, std::string_view name, bool by_rows) override {
-        rows_of::reduce(comm, o, prescale, postscale, residual, name, by_rows);
+    void zero(place) override { rows_of::zero(); }
+    void reduce(calls& by, const optimizer_options& o, double prescale, double postscale,
+                const std::vector<float>& residual, std::string_view name, place,
+                bool by_rows) override {
+        rows_of::reduce(by, o, prescale, postscale, residual, name, by_rows);
     }
     void commit(std::vector<float>& residual) override { rows_of::commit(residual); }
 };
