@@ -333,7 +333,9 @@ TEST_CASE("a request that a callback drops ends the engine") {
                         {.then = [&](std::exception_ptr) { (void)e.allreduce("y", y, hvd::sum); }});
         first.wait();
         const auto next = [&] { e.allreduce("z", x, hvd::sum).wait(); };
-        CHECK_THROWS_AS(next(), hvd::peer_error);
+        // A usage_error of the rank itself, if the tensor was submitted when the engine ended.
+        CHECK_THROWS_WITH_AS(next(), doctest::Contains("the request of 'y' was destroyed"),
+                             std::exception);
     });
 }
 
