@@ -8,6 +8,7 @@
                         Horovod's and MPI's calls are in from_horovod.cpp and from_mpi.cpp
   links                 links lead somewhere, also those to headings
   headers               the headers and folders that docs/internals.md names exist
+  rooms                 the tables of rooms are made of the list in tools/docs/rooms.py
   commands              each ./run command exists
   pictures              docs/images/*.svg are what draw.py draws; benchmarks.svg has the figures of docs/benchmarks.md
   tests                 docs/horovod_behaviours.md names tests that exist, and has each row of its table filled
@@ -28,6 +29,8 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/docs"))
 
 BLOCK = re.compile(r"^(?:<!-- (?P<comment>.*?) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 
@@ -111,6 +114,16 @@ def check_headers(root):
     for name in re.findall(r"`([\w/*]+(?:/|\.hpp))`", page.read_text()):
         if not name.startswith("include/") and not any((root / "include/hvd").glob(name)):
             yield f"{page.name}: no such header or folder: {name}"
+
+
+def check_rooms(root):
+    import rooms
+    for name, (page, _) in rooms.TABLES.items():
+        text = (root / page).read_text()
+        if f"\n<!-- rooms {name} -->\n" not in text:
+            yield f"{page}: has no table <!-- rooms {name} -->"
+        if rooms.with_tables(page, text) != text:
+            yield f"{page}: is not as tools/docs/rooms.py writes it"
 
 
 def check_commands(root):
@@ -215,7 +228,6 @@ def check_site(root):
     if not shutil.which("doxygen"):
         print("doxygen is not installed; ./run docs installs it")
         sys.exit(77)
-    sys.path.insert(0, str(root / "tools/docs"))
     from public_names import public_names
     with tempfile.TemporaryDirectory() as name:
         if run([sys.executable, root / "tools/docs/site_pages.py", name, root]).returncode != 0:

@@ -8,17 +8,11 @@ import pathlib
 import posixpath
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "support"))
-from includes import Headers
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "tools/docs")]
+from includes import Headers  # noqa: E402
+from rooms import FOLDERS as ROOMS  # noqa: E402  a room includes itself and those before it
 
-# A room includes itself and those before it. A room inside a room is named by its path.
-ROOMS = [
-    "core/lean", "core", "core/settings", "platform", "platform/network", "observe", "kernel/simd", "kernel", "kernel/cuda", "fusion", "protocol",
-    "transport", "transport/shm", "transport/multinode", "transport/frames", "transport/tcp", "backend", "execution",
-    "collective/call", "collective/fused", "collective", "comm",
-    "device", "device/staged", "device/nccl", "device/combined", "engine/negotiation", "engine", "engine/tuning", "engine/device",
-    "train", "train/gradients", "train/sparse", "train/optimizer", "train/wrappers", "train/fused", "train/checkpoint", "train/input", "train/device", "train/engine", "elastic/members", "elastic/kept", "elastic", "data", "interop",
-]
 NAMES_ONLY = ["version.hpp", "fwd.hpp", "standard.hpp"]
 INNER_DOORS = ["elastic/mpi.hpp", "elastic/nccl.hpp", "engine/device.hpp", "train/checkpoint.hpp", "train/device.hpp", "train/engine.hpp"]
 SYSTEM = {"cxxabi.h", "dirent.h", "fcntl.h", "ifaddrs.h", "immintrin.h", "net/if.h", "netdb.h", "netinet/in.h", "netinet/tcp.h", "poll.h", "pthread.h", "sched.h", "signal.h", "time.h", "unistd.h", "x86intrin.h"}
@@ -96,7 +90,7 @@ def offences(headers):
         if "#pragma once\n" not in text and file != LISTS:
             yield f"{file}: no #pragma once"
         if room(file) not in ROOMS + ["", "door"]:
-            yield f"{file}: in a folder that is no room of the house"
+            yield f"{file}: in a folder that is no room in the list of tools/docs/rooms.py"
             continue
         for other in headers.own[file]:
             if other not in headers.files:
@@ -124,6 +118,8 @@ def offences(headers):
                     yield f"{other}: includes {file}, which is a part of {first_part(file)}"
         if circle(headers, file):
             yield f"{file}: includes itself in a circle"
+    for empty in sorted(set(ROOMS) - {room(file) for file in headers.files}):
+        yield f"{empty}: a room without headers, in the list of tools/docs/rooms.py"
     for file in headers.files:
         if (room(file) == "interop" or file in OWN_LIBRARY) and file in behind_doors:
             yield f"{file}: is behind a door"
