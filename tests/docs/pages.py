@@ -7,7 +7,8 @@
                         (<!-- FILE REGION -->), or a program with a main(); the forms of
                         Horovod's and MPI's calls are in from_horovod.cpp and from_mpi.cpp
   links                 links lead somewhere, also those to headings
-  headers               the headers and folders that docs/internals.md names exist
+  headers               the headers and folders that docs/internals.md and docs/way_of_*.md name exist
+  names                 the files of its table of questions define the functions beside them, and those of the ways theirs
   rooms                 the tables of rooms are made of the list in tools/docs/rooms.py
   commands              each ./run command exists
   pictures              docs/images/*.svg are what draw.py draws; benchmarks.svg has the figures of docs/benchmarks.md
@@ -32,6 +33,10 @@ import textwrap
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/docs"))
 
+import rooms  # noqa: E402
+from public_names import defined_names, public_names  # noqa: E402
+
+FEWEST_QUESTIONS = 60
 BLOCK = re.compile(r"^(?:<!-- (?P<comment>.*?) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 
 
@@ -109,15 +114,54 @@ def check_links(root):
                 yield f"{page.name}: no such heading: {target}"
 
 
+def ways(root):
+    return sorted((root / "docs").glob("way_of_*.md"))
+
+
+def source_of(root, name):
+    """Returns a file that a page names: a header, or a file of tools/ or tests/."""
+    return root / name if name.startswith(("tools/", "tests/")) else root / "include/hvd" / name
+
+
 def check_headers(root):
-    page = root / "docs/internals.md"
-    for name in re.findall(r"`([\w/*]+(?:/|\.hpp))`", page.read_text()):
-        if not name.startswith("include/") and not any((root / "include/hvd").glob(name)):
-            yield f"{page.name}: no such header or folder: {name}"
+    for page in [root / "docs/internals.md", *ways(root)]:
+        for name in re.findall(r"`([\w/*]+(?:/|\.hpp))`", page.read_text()):
+            if not name.startswith("include/") and not any((root / "include/hvd").glob(name)):
+                yield f"{page.name}: no such header or folder: {name}"
+
+
+def check_names(root):
+    defined = {}
+
+    def has(file, name):
+        if file not in defined:
+            path = source_of(root, file)
+            defined[file] = defined_names(path.read_text()) if path.is_file() else set()
+        return name.removeprefix("detail::") in defined[file]
+
+    internals = root / "docs/internals.md"
+    table = re.search(r"^\| question \| file \| function \|\n\|---\|---\|---\|\n((?:\|.*\n)*)", internals.read_text(), re.M)
+    rows = table[1].splitlines() if table else []
+    if len(rows) < FEWEST_QUESTIONS:
+        yield f"{internals.name}: {len(rows)} questions, and there were {FEWEST_QUESTIONS}"
+    for row in rows:
+        cells = re.fullmatch(r"\| [^|`]+ \| `([\w/.]+)` \| ((?:`[\w:]+`(?:, )?)+) \|", row)
+        if not cells:
+            yield f"{internals.name}: this row has no file or no function: {row}"
+            continue
+        yield from (f"{internals.name}: {cells[1]} does not define {name}" for name in re.findall(r"`([\w:]+)`", cells[2]) if not has(cells[1], name))
+    for page in [internals, *ways(root)]:
+        text = page.read_text()
+        files = set(re.findall(r"`([\w/]+\.[hc]pp)`", text))
+        for name, file in re.findall(r"`([\w:]+)`\s+\(`([\w/]+\.[hc]pp)`", text):
+            if not name.startswith(("hvd::", "std::")) and not has(file, name):
+                yield f"{page.name}: {file} does not define {name}"
+        for name in re.findall(r"`(\w+::[\w:]+)`", text):
+            if not name.startswith(("hvd::", "std::")) and not any(has(file, name) for file in files):
+                yield f"{page.name}: no file that it names defines {name}"
 
 
 def check_rooms(root):
-    import rooms
     for name, (page, _) in rooms.TABLES.items():
         text = (root / page).read_text()
         if f"\n<!-- rooms {name} -->\n" not in text:
@@ -146,6 +190,10 @@ def check_pictures(root):
             if not filecmp.cmp(images / name, pathlib.Path(folder) / name, shallow=False):
                 yield f"docs/images/{name} is not what draw.py draws"
     shown = {pathlib.Path(target).name for page in pages(root) for target in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text())}
+    for page in ways(root):  # whose names check_names finds in the files
+        for name in re.findall(r'font-size="11"[^>]*>([^<]+)<', (images / f"{page.stem}.svg").read_text()):
+            if f"`{name}`" not in page.read_text():
+                yield f"{page.stem}.svg shows {name}, and {page.name} does not name it"
     yield from (f"no page shows {name}" for name in sorted((drawn | {"benchmarks.svg"}) - shown))
     # matplotlib has drawn this one from the recorded figures; it need not be here.
     page, picture = (root / "docs/benchmarks.md").read_text(), (images / "benchmarks.svg").read_text()
@@ -228,7 +276,6 @@ def check_site(root):
     if not shutil.which("doxygen"):
         print("doxygen is not installed; ./run docs installs it")
         sys.exit(77)
-    from public_names import public_names
     with tempfile.TemporaryDirectory() as name:
         if run([sys.executable, root / "tools/docs/site_pages.py", name, root]).returncode != 0:
             yield "doxygen failed or warned"

@@ -3,8 +3,8 @@
 # SPDX-FileCopyrightText: The hvd authors
 """Lists the public names that the headers declare: public_names.py SOURCE_ROOT
 
-A small reader of C++ declarations: it follows braces and namespaces, and takes what is declared in namespace hvd, outside of
-detail and of classes. It reads the sources itself, so that it finds what the documentation's generator leaves out."""
+A small reader of C++ declarations: it follows braces, namespaces and classes. Public is what is declared in namespace hvd, outside
+of detail and of classes. It reads the sources itself, so that it finds what the documentation's generator leaves out."""
 
 import pathlib
 import re
@@ -13,35 +13,70 @@ import sys
 TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*', re.M | re.S)
 NAMESPACE = re.compile(r"(?:inline\s+)?namespace\s+([\w:]*)$")
 TYPE = re.compile(r"\b(?:class|struct|enum(?:\s+class|\s+struct)?|union)\s+(?:\[\[[^\]]*\]\]\s*)?(?:alignas\([^)]*\)\s*)?(\w+)\s*(<)?")
+LABELS = re.compile(r"^(?:\s*(?:public|private|protected)\s*:)+")
+# The definition of a member that stands outside of its class.
+OF_CLASS = re.compile(r"[^(=]*?\b(\w+)(?:<[^<>()]*>)?::(\w+)\s*\(")
 CALLABLE_WORDS = {"operator", "requires", "noexcept", "decltype", "alignas", "static_assert", "explicit", "if", "sizeof"}
 
 
-def declarations(text):
-    """Yields (namespaces, head) of each declaration at namespace scope. The head ends at the body or the semicolon."""
+def heads(text):
+    """Yields (scopes, head, has_body) of each declaration that is in no body of a function. A scope is a pair: "namespace" or "class",
+    and its name. The head ends at the body or the semicolon."""
     text = re.sub(r"\bHVD_[A-Z_]+\b", " ", text)
     text = TOKEN.sub(lambda found: '""' if found[0][0] == '"' else " ", text)
     text = re.sub(r"=\s*[\w:]*\{[^{};]*\}", "= 0", text)  # an argument's default is no body
     scopes, head = [], ""
     for part in re.split(r"([{};])", text):
-        inside = any(kind != "namespace" for kind, _ in scopes)
+        inside = bool(scopes) and scopes[-1][0] == "body"
         if part == "{":
-            namespace = NAMESPACE.search(head.strip())
-            scopes.append(("namespace", namespace[1]) if namespace and not inside else ("body", ""))
-            if not inside and not namespace:
-                yield [name for kind, name in scopes[:-1]], head
-            if namespace:
+            scope = ("body", "") if inside else scope_of(head)
+            if not inside and scope[0] != "namespace":
+                yield scopes[:], head, True
+            scopes.append(scope)
+            if scope[0] != "body":
                 head = ""
         elif part == "}":
-            scopes.pop()
-            if not any(kind != "namespace" for kind, _ in scopes):
+            if scopes.pop()[0] != "namespace" and not (scopes and scopes[-1][0] == "body"):
                 head = ""
         elif part == ";":
             if not inside and head.strip():
-                yield [name for kind, name in scopes], head
+                yield scopes[:], head, False
             if not inside:
                 head = ""
         elif not inside:
             head += part
+
+
+def scope_of(head):
+    head = LABELS.sub("", head)
+    if found := NAMESPACE.search(head.strip()):
+        return "namespace", found[1]
+    found = TYPE.match(without_requirements(without_templates(head)))
+    return ("class", found[1]) if found and not found[0].startswith("enum") else ("body", "")
+
+
+def declarations(text):
+    """Yields (namespaces, head) of each declaration at namespace scope."""
+    for scopes, head, _ in heads(text):
+        if all(kind == "namespace" for kind, _ in scopes):
+            yield [name for _, name in scopes], head
+
+
+def defined_names(text):
+    """Returns what a file defines, without the namespaces: function, class, class::function."""
+    names = set()
+    for scopes, head, has_body in heads(text):
+        path = [name for kind, name in scopes if kind == "class"]
+        head = LABELS.sub("", head)
+        if not has_body and ("(" in head or TYPE.match(without_templates(head))) and "=" not in head:
+            continue  # it is only declared
+        if found := OF_CLASS.match(re.split(r"\s:\s", without_templates(head))[0]):
+            names.add(f"{found[1]}::{found[2]}")
+        elif scope_of(head)[0] == "class":
+            names.add("::".join([*path, scope_of(head)[1]]))
+        elif name := name_of(head):
+            names.add("::".join([*path, name]))
+    return names
 
 
 def without_templates(head):
@@ -58,6 +93,10 @@ def without_templates(head):
     return head
 
 
+def without_requirements(head):
+    return re.sub(r"^requires .*?(?=\b(?:struct|class|union)\b)", "", head)
+
+
 def name_of(head):
     is_template_specialisation = re.match(r"\s*template\s*<\s*>", head)
     head = without_templates(head)
@@ -67,7 +106,7 @@ def name_of(head):
         return found[1]
     if found := re.match(r"using [\w:]*?(\w+)$", head):
         return found[1]
-    head = re.sub(r"^requires .*?(?=\b(?:struct|class|union)\b)", "", head)
+    head = without_requirements(head)
     if re.match(r"(?:class|struct|enum|union)\b", head):
         found = TYPE.match(head)
         return None if not found or found[2] else found[1]
