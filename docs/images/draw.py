@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Draws the pictures of docs/concepts.md, one SVG per collective, and those of README.md, docs/observing.md and docs/elastic.md: draw.py [FOLDER]
+"""Draws the pictures of docs/concepts.md, one SVG per collective, and those of README.md, docs/observing.md, docs/elastic.md and the
+ways in docs/way_of_*.md: draw.py [FOLDER]
 
-A picture shows three ranks, before and after. A cell's colour is the rank that it comes from; a cell of several colours is a
-reduction."""
+A picture of a collective shows three ranks, before and after. A cell's colour is the rank that it comes from; a cell of several
+colours is a reduction. A picture of a way shows who does its steps, from the top to the bottom."""
 
 import datetime
 import json
@@ -316,7 +317,118 @@ def elastic():
     return picture
 
 
-DRAWINGS = [allreduce, broadcast, reduce, allgather, gather, scatter, reduce_scatter, scan, exscan, alltoall, barrier, training, timeline, elastic]
+LANE, STEP, BOX = 232, 62, 44  # of a way: the width of a lane, the height of a row and that of a box
+
+
+def way(title, lanes, steps):
+    """Draws who does the steps of a way. A step is (lane, text, function, rows down, what it comes after), and the last two may be
+    missing: it stands one row below the step before it, and comes after that. What it comes after is a list of indices."""
+    picture, places, row = Picture(title), [], 0
+    for number, (lane, _, _, *rest) in enumerate(steps):
+        row += (rest[0] if rest else 1) if number else 0
+        places.append((8 + lane * LANE, TOP + row * STEP))
+        for other in rest[1] if len(rest) > 1 else [number - 1] if number else []:
+            lead(picture, places[other], places[-1])
+    for (lane, text, function, *_), (x, y) in zip(steps, places):
+        picture.parts.append(f'<rect x="{x}" y="{y}" width="{LANE - 24}" height="{BOX}" rx="6" fill="{RANK[lane]}"/>')
+        picture.text(x + (LANE - 24) / 2, y + (18 if function else 27), text, size=13, colour=INK)
+        if function:
+            picture.text(x + (LANE - 24) / 2, y + 35, function, size=11, colour=INK)
+        picture.grow(x + LANE - 24, y + BOX)
+    for lane, name in enumerate(lanes):
+        picture.text(8 + lane * LANE + (LANE - 24) / 2, TOP - 14, name, weight="bold")
+    for lane in range(1, len(lanes)):
+        x = lane * LANE - 4
+        picture.parts.append(f'<path d="M{x} {TOP - 24}V{picture.height}" stroke="{GREY}" stroke-opacity="0.35"/>')
+    return picture
+
+
+def lead(picture, begin, end):
+    """Draws an arrow between two boxes: down in a lane, and otherwise to the lane of the second and down to it."""
+    wide = LANE - 24
+    (x, y), (to_x, to_y) = begin, end
+    if y == to_y:
+        path = f"M{x + wide} {y + BOX / 2:g}H{to_x - 2}m-9 -5l9 5l-9 5" if x < to_x else f"M{x} {y + BOX / 2:g}H{to_x + wide + 2}m9 -5l-9 5l9 5"
+    elif x == to_x:
+        path = f"M{x + wide // 2} {y + BOX}V{to_y - 2}m-5 -9l5 9l5 -9"
+    else:
+        path = f"M{x + wide if x < to_x else x} {y + BOX / 2:g}H{to_x + wide // 2}V{to_y - 2}m-5 -9l5 9l5 -9"
+    picture.parts.append(f'<path d="{path}" fill="none" stroke="{GREY}" stroke-width="2"/>')
+
+
+def way_of_a_gradient():
+    return way("The way of a gradient from its report to the optimizer's step", ["the trainer's thread", "the progress thread", "the other ranks"], [
+        (0, "reports a gradient", "gradient_ready(i)"),
+        (0, "compares, if anything is new", "gradient_reducer::seal"),
+        (2, "compare the same", "gradient_reducer::seal", 0),
+        (0, "counts the report", "reported_parameters::count_report", 1, [1]),
+        (0, "starts full buckets in order", "bucket_queue::start_while"),
+        (0, "encodes, gives away a plan", "gradient_bucket::start"),
+        (1, "takes the call from the queue", "progress::serve"),
+        (0, "begins the rest of the step", "gradient_reducer::reduce", 0, [5]),
+        (1, "headers, then bytes", "call_driver::finish", 1, [6]),
+        (2, "the same bucket", "call_driver::finish", 0),
+        (0, "waits, decodes", "gradient_bucket::wait", 1, [7, 8]),
+        (0, "takes the step", "distributed_optimizer::step_alone"),
+    ])
+
+
+def way_of_a_named_tensor():
+    return way("The way of a named tensor through the engines of two ranks", ["a thread of rank 1", "the engine of rank 1", "the engine of rank 0"], [
+        (0, "submits a tensor", "engine_core::submit"),
+        (1, "wakes, takes the submission", "engine_thread::submit"),
+        (0, "waits for the request", "engine_core::wait", 0, [0]),
+        (1, "here and below all have it", "negotiator::pass_on", 1, [1]),
+        (2, "compares, decides", "negotiator::decide"),
+        (1, "hears the decision", "negotiator::take_from_parent"),
+        (2, "runs the unit", "unit_driver::run_agreed", 0, [4]),
+        (1, "runs the same unit", "unit_driver::run_agreed", 1, [5]),
+        (1, "one call for its tensors", "unit_runner::run"),
+        (2, "the same call", "unit_runner::run", 0, [6, 8]),
+        (1, "ends the requests", "unit_driver::complete_unit", 1, [8]),
+        (0, "goes on", "completions::sleep", 1, [2, 10]),
+    ])
+
+
+def way_of_a_commit():
+    return way("The way of an elastic commit, and of a rank that is lost", ["a rank that lives", "the coordinator", "a rank that dies"], [
+        (0, "copies the objects", "state::commit"),
+        (2, "copies the objects", "state::commit", 0, []),
+        (0, "does anybody wait to join?", "elastic_watch", 1, [0]),
+        (2, "does anybody wait to join?", "elastic_watch", 0, [1]),
+        (2, "dies in the next step", ""),
+        (1, "a connection has ended", "coordinator::lose"),
+        (0, "its call throws peer_error", "call_driver::fail", 0, [2]),
+        (0, "puts the last commit back", "state::restore"),
+        (0, "comes again, says its step", "membership::join"),
+        (1, "all who live have come", "coordinator::all_have_come"),
+        (1, "names members and source", "coordinator::begin_epoch"),
+        (0, "a communicator of these", "elastic_part::communicator_of"),
+        (0, "takes the state of the source", "elastic_access::begin_epoch"),
+        (0, "goes on from that step", "run_elastic"),
+    ])
+
+
+def way_of_a_device_call():
+    return way("The way of a device call from the enqueuing to the end", ["the caller's thread", "the stream", "the watcher's thread"], [
+        (0, "describes the call", "device_arguments"),
+        (0, "chooses stream and limit", "begin_call"),
+        (0, "gives NCCL a group of calls", "nccl_session::in_group"),
+        (1, "kernels of NCCL", "", 0),
+        (0, "launches the factor of a mean", "scale_result", 1, [2]),
+        (1, "multiplies the result", "", 0, [3, 4]),
+        (0, "records an event", "device_session::mark", 1, [4]),
+        (1, "reaches the event", "", 0, [5, 6]),
+        (0, "wait(): polls the event", "device_session::wait", 1, [6]),
+        (2, "wait(stream): polls the event", "device_watcher::look", 0, [7]),
+        (0, "done, or the limit has passed", "device_session::expire", 1, [8]),
+        (2, "done, or the limit has passed", "device_session::expire", 0, [9]),
+        (1, "the calls on it are ended", "nccl_session::give_up", 1, [10, 11]),
+    ])
+
+
+DRAWINGS = [allreduce, broadcast, reduce, allgather, gather, scatter, reduce_scatter, scan, exscan, alltoall, barrier, training, timeline, elastic,
+            way_of_a_gradient, way_of_a_named_tensor, way_of_a_commit, way_of_a_device_call]
 
 if __name__ == "__main__":
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)

@@ -23,7 +23,8 @@ SECTIONS = {
     "Coming from elsewhere": ["docs/from_mpi.md", "docs/from_horovod.md", "docs/comparison.md", "docs/horovod_behaviours.md"],
     "Examples": ["examples/fashion_mnist/README.md", "examples/torch_mnist/README.md", "examples/dlib_mnist/README.md", "examples/word2vec/README.md",
                  "examples/custom_engine/README.md", "examples/inference/README.md"],
-    "Inside": ["docs/internals.md", "docs/testing.md", "docs/adding_a_backend.md", "docs/benchmarks.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"],
+    "Inside": ["docs/internals.md", "docs/way_of_a_gradient.md", "docs/way_of_a_named_tensor.md", "docs/way_of_a_commit.md", "docs/way_of_a_device_call.md",
+               "docs/testing.md", "docs/adding_a_backend.md", "docs/benchmarks.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"],
 }
 REFERENCE = """<tab type="usergroup" visible="yes" title="Reference">
   <tab type="user" visible="yes" url="@ref hvd" title="Functions and values"/>
