@@ -538,13 +538,11 @@ TEST_CASE("a question goes with the gradients of a step, and changes no bit of t
         check_answers<float>(comm, {.op = hvd::gradient_op::adasum}, {7, 2});
         for (const std::size_t bucket_bytes : {0, 1})
             check_answers<float>(
-                comm,
-                {.bucket_bytes = bucket_bytes, .codec = float16, .error_feedback = true}, {7, 300});
-        check_answers<double>(comm,
-                              {.gradient_predivide_factor = 1e9,
-                               .codec = bfloat16,
-                               .error_feedback = true},
-                              {is_long});
+                comm, {.bucket_bytes = bucket_bytes, .codec = float16, .error_feedback = true},
+                {7, 300});
+        check_answers<double>(
+            comm, {.gradient_predivide_factor = 1e9, .codec = bfloat16, .error_feedback = true},
+            {is_long});
     });
 }
 

@@ -63,8 +63,7 @@ protected:
             throw usage_error(comm.rank(), no_kernels("a sharded optimizer", comm.rank()));
         if (options_.error_feedback && !has_kernels())
             throw usage_error(comm.rank(), no_kernels("error feedback", comm.rank()));
-        device_access::for_each_session(
-            comm, [&](device_session& s) { s.stop_too(stop_.word()); });
+        device_access::for_each_session(comm, [&](device_session& s) { s.stop_too(stop_.word()); });
     }
     ~device_gradients() = default;
 

@@ -73,19 +73,18 @@ public:
     }
 
     // From any thread: a gradient is on its way once it is complete. The peers are told of a
-    // failure at the end of the step.
-    template <class Reducer, class Check>
-    void report(Reducer& all, const char* call, std::size_t i, place, Check check) {
+    // failure, also of `take`, at the end of the step.
+    template <class Reducer, class Take>
+    void report(Reducer& all, std::size_t i, place, Take take) {
         gradient_bucket<engine_calls>* complete = nullptr;
         or_fail([&] {
             const lock_guard lock(reporting_);
             if (!all.quiet()) all.seal();
-            all.check_report(i, call);
-            check();
+            take();
             if (all.quiet()) return;
             all.count_report(i);
-            complete = buckets.take(
-                i, [&](const auto& members) { return all.all_reported(members); });
+            complete =
+                buckets.take(i, [&](const auto& members) { return all.all_reported(members); });
         });
         if (complete != nullptr) or_fail([&] { complete->start(); });
     }

@@ -59,7 +59,8 @@ public:
 
     void start() {
         if (feedback_) return feedback_->start();
-        if (question_) gradients_.back().kind().put(answer_.data(), question_->ask() ? step_question::yes : 0);
+        if (question_)
+            gradients_.back().kind().put(answer_.data(), question_->ask() ? step_question::yes : 0);
         if (wire_) wire_.encode(gradients_, scales_.prescale);
         running_ = plan_.run_async();
     }

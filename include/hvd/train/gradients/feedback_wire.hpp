@@ -37,7 +37,8 @@ public:
         for (const std::size_t i : members) sizes.push_back(parameters[i].gradient.size());
         const int rank = comm.rank();
         const std::size_t own = for_each_slice<feedback_element>(
-            sizes, comm.size(), [&](std::size_t n, int r, owned_slice s, std::size_t place) {
+            sizes, comm.size(),
+            [&](std::size_t n, int r, owned_slice s, std::size_t place) {
                 auto& p = parameters[members[n]];
                 pieces_.push_back(
                     {p.gradient.at(s.begin), s.count, place, nullptr, &p.gradient.kind()});

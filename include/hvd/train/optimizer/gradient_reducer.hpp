@@ -117,11 +117,16 @@ protected:
     // Null for a parameter that is no table.
     sparse_table<Steps>* table_of(std::size_t parameter) const;
 
-    // `check` throws for a wrong report. The peers that wait for it are told.
-    template <class Check>
-    void report(const char* call, std::size_t i, place behind, Check check) {
+    // `check` throws for a wrong report, and the peers that wait for it are told. `take` takes a
+    // right one.
+    template <class Check, class Take>
+    void report(const char* call, std::size_t i, place behind, Check check, Take take) {
         require_closed();
-        steps_.report(*this, call, i, behind, check);
+        steps_.report(*this, i, behind, [&] {
+            check();
+            reports::check_report(i, call);
+            take();
+        });
         if (reports::quiet()) steps_.follow_uncounted(*this, i, behind);
     }
 
@@ -246,17 +251,18 @@ void gradient_reducer<Steps>::abandon(std::string_view why) {
 
 template <class Steps>
 void gradient_reducer<Steps>::gradient_ready(std::size_t i, place behind) {
-    report("gradient_ready", i, behind, [&] {
+    const auto check = [&] {
         if (table_of(i) != nullptr)
             refuse("gradient_ready(", i, "): \"", parameters_[i].name,
                    "\" is sparse; say its rows too");
-    });
-    parameters_[i].written = true;
+    };
+    report("gradient_ready", i, behind, check, [&] { parameters_[i].written = true; });
 }
 
 template <class Steps>
 void gradient_reducer<Steps>::nothing_ready(std::size_t i, place behind) {
-    report("nothing_ready", i, behind, [&] {
+    const auto no_check = [] {};
+    report("nothing_ready", i, behind, no_check, [&] {
         if (reports::becomes_zeros(i)) steps_.zero(parameters_[i].gradient, behind);
     });
 }

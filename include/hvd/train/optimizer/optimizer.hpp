@@ -7,8 +7,8 @@
 
 #include "../agreement.hpp"
 #include "../gradients/buffers.hpp"
-#include "optimizers.hpp"
 #include "host_gradients.hpp"
+#include "optimizers.hpp"
 
 namespace hvd {
 inline namespace v0 {

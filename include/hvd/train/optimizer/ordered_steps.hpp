@@ -27,9 +27,9 @@ public:
 
     static optimizer_options options_on(int, optimizer_options o) { return o; }
 
-    template <class Reducer, class Check>
-    static void report(Reducer& all, const char* call, std::size_t i, typename Reducer::place behind,
-                       Check check) {
+    // `take` throws for a wrong report.
+    template <class Reducer, class Take>
+    static void report(Reducer& all, std::size_t i, typename Reducer::place behind, Take take) {
         auto& steps = all.steps_;
         steps.follow(behind);
         if (!all.quiet()) {
@@ -37,8 +37,7 @@ public:
             all.over_if_it_fails([&] { all.seal(); });
         }
         try {
-            all.check_report(i, call);
-            check();
+            take();
         } catch (const usage_error& e) {
             if (!all.peers_step_anyway()) all.abandon(e.what());
             else if (steps.tells_peers()) all.keep_refused_step();

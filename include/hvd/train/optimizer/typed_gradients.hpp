@@ -68,14 +68,16 @@ public:
     /// @throws hvd::usage_error also for an index that is out of range, on a device in
     /// `synchronize()`, and sizes that do not fit.
     void gradient_ready(std::size_t i, const sparse_view<T, space>& rows, place behind = {}) {
-        this->report("gradient_ready", i, behind, [&] {
-            auto* const table = static_cast<table_type*>(this->table_of(i));
+        auto* const table = static_cast<table_type*>(this->table_of(i));
+        const auto check = [&] {
             if (table == nullptr)
                 this->refuse("gradient_ready(", i, ", rows): there is no sparse parameter ", i);
             table->check(this->rank(), parameters_[i].name, rows);
+        };
+        this->report("gradient_ready", i, behind, check, [&] {
             table->add(rows, behind);
+            parameters_[i].written = true;
         });
-        parameters_[i].written = true;
     }
 
     /// The parameters that are not local, including frozen ones.
