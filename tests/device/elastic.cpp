@@ -726,11 +726,12 @@ TEST_CASE("a rank keeps its device in all epochs, whichever is current in the fu
 
 TEST_CASE("a process without a GPU, or with options that can't be, does not take part") {
     emulation::reset();
-    const auto refusal = [](const hvd::nccl_options& own) {
+    hvd::run_elastic_options o = elastic_job(2).options(1);
+    const auto refusal = [&o](const hvd::nccl_options& own) {
         float x = 0;
         hvd::elastic::state state(x);
         try {
-            hvd::run_elastic<hvd::nccl>(state, [](gpus_type&) {}, elastic_job(2).options(1), own);
+            hvd::run_elastic<hvd::nccl>(state, [](gpus_type&) {}, o, own);
         } catch (const hvd::error& e) {
             return std::string(e.what());
         }
@@ -744,6 +745,10 @@ TEST_CASE("a process without a GPU, or with options that can't be, does not take
     setenv("NCCL_COMM_BLOCKING", "1", 1);
     CHECK(has(refusal({}), "run_elastic<hvd::nccl>: NCCL_COMM_BLOCKING is 1"));
     unsetenv("NCCL_COMM_BLOCKING");
+    o.tcp = {};
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    CHECK(has(refusal({}), "OMPI_COMM_WORLD_SIZE says that 2 were started"));
+    unsetenv("OMPI_COMM_WORLD_SIZE");
     emulation::fail("cudaGetDevice", 1, cudaErrorNoDevice);
     CHECK(has(refusal({}), "cudaGetDevice"));
     emulation::answer("ncclGetVersion", 21805);

@@ -25,6 +25,7 @@
 #include "elastic_test.hpp"
 #include "tcp_backend.hpp"
 #include "temporary_directory.hpp"
+#include "variables.hpp"
 
 namespace runs_tests {
 
@@ -115,6 +116,27 @@ TEST_CASE("a process without a launcher is an elastic job of its own") {
     CHECK(r.weights == expected(5));
     CHECK(r.step == 5);
     CHECK(r.sizes == std::vector<int>{1});
+}
+
+TEST_CASE("a process that a launcher has started with others is no job of its own") {
+    struct launcher_of_two {
+        launcher_of_two() { setenv("OMPI_COMM_WORLD_SIZE", "2", 1); }
+        ~launcher_of_two() { unsetenv("OMPI_COMM_WORLD_SIZE"); }
+    } const mpirun;
+    hvd::run_elastic_options o;
+    o.tcp = {};
+    const auto is_refused = [&](auto backend) {
+        CHECK_THROWS_WITH_AS(
+            train<decltype(backend)>(o, 5, nothing),
+            doctest::Contains("has one rank, but OMPI_COMM_WORLD_SIZE says that 2 were started"),
+            hvd::usage_error);
+    };
+    is_refused(hvd_test::tcp());
+#if defined(HVD_TEST_OPENSSL)
+    is_refused(hvd::encrypted<hvd::tcp>());
+#endif
+    const variables told({{"HVD_ALONE", "1"}});
+    CHECK(train(o, 5, nothing).weights == expected(5));
 }
 
 TEST_CASE("ranks train to the end, with the result of one") {

@@ -17,6 +17,7 @@ from launching import HVDRUN, PATIENCE
 
 TCP = os.environ["HVD_TCP_PROGRAM"]
 MPI = os.environ.get("HVD_MPI_PROGRAM")
+ELASTIC = os.environ["HVD_ELASTIC_WORKER"]
 SLURM = None  # while the tests run
 
 
@@ -42,6 +43,12 @@ class UnderSrun(unittest.TestCase):
         for size in (1, 2, 3, 4):
             with self.subTest(size=size):
                 self.assert_met(self.srun("-n", size, TCP, **self.with_secret()), size)
+
+    def test_the_ranks_of_a_step_are_an_elastic_job(self):
+        with tempfile.TemporaryDirectory() as folder:
+            open(f"{folder}/go", "w").close()
+            ended = self.srun("-n", 2, ELASTIC, f"{folder}/go", **self.with_secret())
+            self.assertEqual((ended.returncode, sorted(os.listdir(folder))), (0, ["go", "go.2"]), ended.stderr)
 
     def test_the_script_of_the_page_starts_the_ranks(self):
         script = next(text for text, _ in pages.blocks("bash") if "HVD_SECRET" in text)

@@ -22,6 +22,16 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// A process whose place nobody has told is the only one.
+// @throws hvd::usage_error if a launcher has started several
+[[gnu::cold]] inline void require_tcp_ranks(const tcp_options& own) {
+    if (!is_alone(own)) return;
+    refuse_to_be_alone("tcp", false, [](const launched_ranks&) {
+        return "start it by hvdrun, or set HVD_RENDEZVOUS=HOST:PORT of rank 0 and "
+               "HVD_SECRET_FILE";
+    });
+}
+
 // One rank of a communicator without MPI: messages to all other ranks over connections of hvd's
 // own, and shared memory for the ranks of each node. A library may carry the data.
 template <class Messages>
@@ -29,11 +39,7 @@ class job_endpoint {
 public:
     static owner<job_endpoint> world(const communicator_options& options) {
         const tcp_options place = place_from_environment();
-        if (place.rank < 0 && place.size <= 0)  // nobody has said that it is one of several
-            refuse_to_be_alone("tcp", false, [](const launched_ranks&) {
-                return "start it by hvdrun, or set HVD_RENDEZVOUS=HOST:PORT of rank 0 and "
-                       "HVD_SECRET_FILE";
-            });
+        require_tcp_ranks(place);
         return world(place, options);
     }
     static owner<job_endpoint> world(const tcp_options& own, const communicator_options& options) {

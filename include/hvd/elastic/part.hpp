@@ -71,7 +71,7 @@ class elastic_part<Backend> {
 public:
     // @throws usage_error for options that say too little or contradict each other
     elastic_part(const tcp_options& own, const elastic_options& bounds)
-        : membership_(own, bounds) {}
+        : membership_(checked(own), bounds) {}
 
     membership& own() { return membership_; }
 
@@ -85,6 +85,11 @@ public:
     }
 
 private:
+    static const tcp_options& checked(const tcp_options& own) {
+        require_tcp_ranks(own);
+        return own;
+    }
+
     membership membership_;
 };
 
