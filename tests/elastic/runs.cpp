@@ -891,6 +891,10 @@ void keep(const std::string& directory, std::int64_t steps) {
     train(o, steps, nothing, directory);
 }
 
+bool says(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
 template <class State>
 std::string why_it_is_refused(State& state, const std::string& directory) {
     try {
@@ -1065,6 +1069,72 @@ TEST_CASE("a state that was planted, or a directory where all users may replace 
         CHECK(::chown(file_in(directory.path()).c_str(), 12345, 12345) == 0);
         CHECK(refusal(directory.path()).find("belongs to another user") != std::string::npos);
     }
+}
+
+TEST_CASE("a link to a directory is followed if nobody else can change it") {
+    const temporary_directory directory, other;
+    keep(directory.path(), 3);
+    const std::string link = (other / "link").string(), next = (other / "next").string();
+    std::filesystem::create_directory_symlink(directory.path() + "/.", link);
+    std::filesystem::create_directory_symlink("link/", next);
+    float x = 0;
+    hvd::elastic::state stranger(x);
+    for (const std::string& path : {link, link + "/", next, next + "/./"}) {
+        CAPTURE(path);
+        trainer t;
+        hvd::elastic::state state(t.weights);
+        CHECK(why_it_is_refused(state, path) == "");
+        CHECK(state.step() == 3);
+    }
+    SUBCASE("its directory is checked") {
+        std::filesystem::permissions(directory.path(), std::filesystem::perms::all);
+        CHECK(says(why_it_is_refused(stranger, next), "can be written by all users"));
+    }
+    SUBCASE("another user's link, for the superuser alone can make one") {
+        if (::geteuid() != 0) return;
+        CHECK(::lchown(link.c_str(), 12345, 12345) == 0);
+        for (const std::string& path : {link, link + "/", link + "/.", next}) {
+            const std::string why = why_it_is_refused(stranger, path);
+            CAPTURE(why);
+            CHECK(says(why, path + ": "));
+            CHECK(says(why, "the link " + link + ", which belongs to user 12345"));
+        }
+    }
+    SUBCASE("a link to nothing, and one to itself") {
+        std::filesystem::remove_all(directory.path());
+        CHECK(says(why_it_is_refused(stranger, next), next + ": "));
+        std::filesystem::remove(link);
+        std::filesystem::create_directory_symlink("next", link);
+        CHECK(says(why_it_is_refused(stranger, next), next + ": "));
+    }
+}
+
+TEST_CASE("a state stays in the directory that was checked, wherever its name leads later") {
+    const temporary_directory directory, later, folder;
+    const std::string link = (folder / "link").string();
+    std::filesystem::create_directory_symlink(directory.path(), link);
+    trainer t;
+    {
+        hvd::elastic::state state(t.weights);
+        state.keep_in(link);
+        std::filesystem::remove(link);
+        std::filesystem::create_directory_symlink(later.path(), link);
+        hvd::run_elastic_options o;
+        o.tcp = {};
+        hvd::run_elastic(
+            state,
+            [&](auto& comm) {
+                while (state.step() < 3) {
+                    t.step(comm, state.step());
+                    state.commit();
+                }
+            },
+            o);
+    }
+    CHECK(std::filesystem::is_empty(later.path()));
+    hvd::elastic::state state(t.weights);
+    CHECK(why_it_is_refused(state, directory.path()) == "");
+    CHECK(state.step() == 3);
 }
 
 TEST_CASE("a sealed state is that of a job with this secret, and of no other") {

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstddef>
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -23,6 +24,16 @@
 namespace hvd {
 inline namespace v0 {
 namespace detail {
+
+// ---- files --------------------------------------------------------------------------------------
+
+// Opens a link itself, so that its owner and its target are those of one link. Other systems open
+// none.
+#if HVD_LINUX
+constexpr int opens_link = O_PATH | O_NOFOLLOW;
+#else
+constexpr int opens_link = O_NOFOLLOW;
+#endif
 
 // ---- memory -------------------------------------------------------------------------------------
 

@@ -27,16 +27,17 @@ class job_lock {
 public:
     static constexpr std::int64_t patience = 3 * tuning::second;  // of a job that is started again
 
-    explicit job_lock(std::string directory, std::string path)
-        : directory_(std::move(directory)), path_(std::move(path)) {}
+    explicit job_lock(std::string directory, file_place place)
+        : directory_(std::move(directory)), place_(std::move(place)) {}
 
     // Another process of the same job may have the lock and be about to leave.
     // @throws checkpoint_error if another job has it
     void take(std::uint64_t job) {
         for (const time_point limit = now() + patience; file_.get() < 0;) {
-            file_descriptor file(path_, O_RDWR | O_CREAT | O_NONBLOCK | O_NOFOLLOW);
+            file_descriptor file(place_.folder, place_.name,
+                                 O_RDWR | O_CREAT | O_NONBLOCK | O_NOFOLLOW);
             if (file.get() < 0 && errno != ELOOP) return;
-            require_own(path_, file);
+            require_own(place_.path, file);
             std::uint64_t other = 0;
             if (locks(file)) {
                 if (::pwrite(file.get(), &job, sizeof job, 0) == sizeof job)
@@ -63,7 +64,8 @@ private:
         return ::fcntl(file.get(), F_SETLK, &whole) == 0;
     }
 
-    const std::string directory_, path_;
+    const std::string directory_;
+    const file_place place_;
     file_descriptor file_;
 };
 

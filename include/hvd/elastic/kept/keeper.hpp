@@ -39,29 +39,12 @@ public:
 
     // @throws checkpoint_error if the directory is missing and can't be made, or not for writing
     state_keeper(std::string directory, const elastic::keep_options& options, write_copy write)
-        : directory_(std::move(directory)), every_(options.every), write_(std::move(write)) {
-        if (every_ < 1)
-            throw usage_error(
-                -1, text("hvd: keep_in with every = ", every_, ": it takes 1 or more steps"));
-        require_no_nul(directory_, "the path", directory_);
-        if (::mkdir(directory_.c_str(), 0755) != 0 && errno != EEXIST)
-            refuse_file(directory_, "cannot be made: ", std::strerror(errno));
-        struct stat status{};
-        if (::stat(directory_.c_str(), &status) == 0 && !S_ISDIR(status.st_mode))
-            refuse_file(directory_, "is no directory");
-        if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0 && (status.st_mode & S_ISVTX) == 0)
-            refuse_file(directory_, "can be written by ",
-                        (status.st_mode & S_IWOTH) != 0 ? "all users" : "its group",
-                        ", who may replace a state: it needs a mode such as 700");
-        if (::access(directory_.c_str(), R_OK | W_OK | X_OK) != 0)
-            refuse_file(directory_, "cannot be written: ", std::strerror(errno));
-        static_cast<void>(kept_files_in(directory_));
-        char name[128] = {};
-        ::gethostname(name, sizeof name - 1);
-        path_ = text(directory_, "/", name, kept_head::suffix);
-        lock_ = std::make_unique<job_lock>(directory_,
-                                           std::string(text(directory_, "/", name, ".hvd_lock")));
-        thread_ = thread([this] { work(); });
+        : every_(checked(options.every)),
+          directory_(std::move(directory)),
+          place_(place_of_host(kept_head::suffix)),
+          lock_(directory_.path(), place_of_host(".hvd_lock")),
+          write_(std::move(write)),
+          thread_([this] { work(); }) {
         if (!thread_) throw usage_error(-1, "hvd: the system starts no thread");
     }
     state_keeper(const state_keeper&) = delete;
@@ -75,7 +58,7 @@ public:
         changed_.notify_all();
     }
 
-    const std::string& directory() const { return directory_; }
+    const kept_directory& directory() const { return directory_; }
 
     // The files are sealed with this key, if there is one: before the first is read or written.
     void set_key(const kept_key& key) {
@@ -90,7 +73,7 @@ public:
     // One process of a host writes for all of them. @throws checkpoint_error if that of another job
     // does so in the same directory
     void set_writes(bool writes, std::uint64_t job) {
-        writes ? lock_->take(job) : lock_->release();
+        writes ? lock_.take(job) : lock_.release();
         const lock_guard lock(mutex_);
         writes_ = writes;
         is_due_ = is_due_ && writes;
@@ -122,6 +105,18 @@ public:
     }
 
 private:
+    static std::int64_t checked(std::int64_t every) {
+        if (every < 1)
+            throw usage_error(
+                -1, text("hvd: keep_in with every = ", every, ": it takes 1 or more steps"));
+        return every;
+    }
+    file_place place_of_host(std::string_view suffix) const {
+        char name[128] = {};
+        ::gethostname(name, sizeof name - 1);
+        return directory_.place_of(std::string(text(name, suffix)));
+    }
+
     void work() {
         // A file beyond RLIMIT_FSIZE would end the process by a signal. Others are not for here.
         sigset_t all;
@@ -146,7 +141,7 @@ private:
     // Returns why it failed. The line is written once, and not again for each step.
     std::string write() {
         try {
-            kept_writer file(path_, written_step_, key());
+            kept_writer file(place_, written_step_, key());
             write_(file, written_);
             file.commit();
             has_told_ = false;
@@ -159,12 +154,12 @@ private:
         }
     }
 
-    const std::string directory_;
     const std::int64_t every_;
+    const kept_directory directory_;
+    const file_place place_;
+    job_lock lock_;
     const write_copy write_;
-    std::string path_;
     kept_key key_;
-    std::unique_ptr<job_lock> lock_;
     std::int64_t written_step_ = 0;  // this and the next one: of the thread alone
     bool has_told_ = false;
     mutable mutex mutex_;

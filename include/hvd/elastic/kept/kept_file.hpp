@@ -10,6 +10,7 @@
 #include "../../train/optimizer/compare.hpp"
 #include "../../transport/tcp/job_secret.hpp"
 #include "job_lock.hpp"
+#include "kept_directory.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -68,8 +69,8 @@ private:
 
 class kept_writer {
 public:
-    kept_writer(const std::string& path, std::int64_t step, const kept_key& key = {})
-        : file_(path, 0644), is_sealed_(key.has_value()), sum_(key) {
+    kept_writer(const file_place& place, std::int64_t step, const kept_key& key = {})
+        : file_(place, 0644), is_sealed_(key.has_value()), sum_(key) {
         put_number(kept_head(step, is_sealed_));
     }
     void put(const void* data, std::size_t n) {
@@ -110,8 +111,8 @@ private:
 // @throws checkpoint_error for a file that is not whole, here and in `take`.
 class kept_reader {
 public:
-    explicit kept_reader(std::string path)
-        : path_(std::move(path)), file_(path_, O_RDONLY | O_NONBLOCK | O_NOFOLLOW) {
+    explicit kept_reader(const file_place& place)
+        : path_(place.path), file_(place.folder, place.name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW) {
         require_own(path_, file_);
         struct stat status;
         if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0) refuse(std::strerror(errno));
@@ -220,24 +221,13 @@ private:
     std::size_t object_ = 0;
 };
 
-// The states in a directory, of this host and others.
-inline std::vector<std::string> kept_files_in(const std::string& directory) {
-    DIR* const list = ::opendir(directory.c_str());
-    if (list == nullptr) refuse_file(directory, "cannot be read: ", std::strerror(errno));
-    std::vector<std::string> all;
-    while (const dirent* entry = ::readdir(list))
-        if (std::string_view(entry->d_name).ends_with(kept_head::suffix))
-            all.push_back(directory + "/" + entry->d_name);
-    ::closedir(list);
-    return all;
-}
-
-// Opens the file of the most steps, if one has more than `step`.
-inline std::unique_ptr<kept_reader> newest_kept_file(const std::string& directory,
+// Opens the file of the most steps in a directory, of this host or another one, if one has more
+// than `step`.
+inline std::unique_ptr<kept_reader> newest_kept_file(const kept_directory& directory,
                                                      std::int64_t step, const kept_key& key) {
     std::unique_ptr<kept_reader> newest;
-    for (const std::string& path : kept_files_in(directory)) {
-        auto file = std::make_unique<kept_reader>(path);
+    for (const std::string& name : directory.names_with(kept_head::suffix)) {
+        auto file = std::make_unique<kept_reader>(directory.place_of(name));
         if (file->step() > (newest ? newest->step() : step)) newest = std::move(file);
     }
     if (newest) newest->require_checksum(key);

@@ -22,11 +22,23 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
+// The place of a file: its path, or its name in a folder that stays open. Errors tell the path.
+struct file_place {
+    file_place(std::string p) : path(std::move(p)), name(path) {}
+    file_place(int opened, const std::string& folder_path, std::string n)
+        : path(folder_path + "/" + n), name(std::move(n)), folder(opened) {}
+
+    std::string path, name;
+    int folder = AT_FDCWD;
+};
+
 class file_descriptor {
 public:
     file_descriptor() = default;
     file_descriptor(const std::string& path, int flags, mode_t rights = 0666)
-        : handle_(::open(path.c_str(), flags | O_CLOEXEC, rights)) {}
+        : file_descriptor(AT_FDCWD, path, flags, rights) {}
+    file_descriptor(int folder, const std::string& name, int flags, mode_t rights = 0666)
+        : handle_(::openat(folder, name.c_str(), flags | O_CLOEXEC, rights)) {}
     file_descriptor(file_descriptor&& other) noexcept : handle_(std::exchange(other.handle_, -1)) {}
     file_descriptor& operator=(file_descriptor&& other) noexcept {
         std::swap(handle_, other.handle_);
@@ -41,13 +53,29 @@ private:
     int handle_ = -1;
 };
 
-// The temporary files of one path, beside it. A writer locks its own as long as it lives. So a file
+// Calls f(name) for all that is in a folder. False if it can't be read.
+template <class F>
+bool for_each_name_in(int folder, const std::string& name, F f) {
+    const int opened = ::openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (opened < 0) return false;
+    DIR* const list = ::fdopendir(opened);
+    if (list == nullptr) {
+        ::close(opened);
+        return false;
+    }
+    while (const dirent* entry = ::readdir(list)) f(entry->d_name);
+    ::closedir(list);
+    return true;
+}
+
+// The temporary files of one file, beside it. A writer locks its own as long as it lives. So a file
 // without a lock is that of a writer which was killed, and the next writer removes it.
 class temporary_files {
 public:
-    explicit temporary_files(const std::string& path)
-        : folder_(path.substr(0, path.rfind('/') + 1)),
-          prefix_(path.substr(folder_.size()) + ".tmp-") {}
+    explicit temporary_files(const file_place& of)
+        : beside_(of.folder),
+          folder_(of.name.substr(0, of.name.rfind('/') + 1)),
+          prefix_(of.name.substr(folder_.size()) + ".tmp-") {}
 
     std::string folder() const { return folder_.empty() ? "./" : folder_; }
 
@@ -65,11 +93,9 @@ public:
     }
 
     void remove_those_of_the_dead() const {
-        DIR* const list = ::opendir(folder().c_str());
-        if (list == nullptr) return;
-        while (const dirent* entry = ::readdir(list))
-            if (is_temporary(entry->d_name)) remove_if_dead(folder_ + entry->d_name);
-        ::closedir(list);
+        for_each_name_in(beside_, folder(), [this](std::string_view name) {
+            if (is_temporary(name)) remove_if_dead(folder_ + std::string(name));
+        });
     }
 
 private:
@@ -80,11 +106,12 @@ private:
                name.find_first_not_of("0123456789abcdef", prefix_.size()) == name.npos;
     }
 
-    static void remove_if_dead(const std::string& name) {
-        const file_descriptor file(name, O_RDWR | O_NONBLOCK | O_NOFOLLOW);
-        if (file.get() >= 0 && lock(file, LOCK_NB)) ::unlink(name.c_str());
+    void remove_if_dead(const std::string& name) const {
+        const file_descriptor file(beside_, name, O_RDWR | O_NONBLOCK | O_NOFOLLOW);
+        if (file.get() >= 0 && lock(file, LOCK_NB)) ::unlinkat(beside_, name.c_str(), 0);
     }
 
+    int beside_;                   // the open folder that the names are in
     std::string folder_, prefix_;  // the folder ends in a slash, or is empty
 };
 
@@ -93,9 +120,9 @@ private:
 // old file. If several write at the same time, the last to commit wins.
 class atomic_file {
 public:
-    explicit atomic_file(std::string path, mode_t rights = 0666)
-        : path_(std::move(path)), rights_(rights), temporaries_(path_) {
-        require_no_nul(path_.c_str(), "the path", path_);
+    explicit atomic_file(file_place place, mode_t rights = 0666)
+        : place_(std::move(place)), rights_(rights), temporaries_(place_) {
+        require_no_nul(place_.path.c_str(), "the path", place_.path);
         require_replaceable();
         temporaries_.remove_those_of_the_dead();
         while (!create()) {
@@ -104,7 +131,7 @@ public:
     atomic_file(const atomic_file&) = delete;
     atomic_file& operator=(const atomic_file&) = delete;
     ~atomic_file() {
-        if (!committed_) ::unlink(temporary_.c_str());
+        if (!committed_) ::unlinkat(place_.folder, temporary_.c_str(), 0);
     }
 
     void write(std::span<const std::byte> bytes) {
@@ -118,9 +145,10 @@ public:
 
     void commit() {
         if (::fsync(file_.get()) != 0) fail("cannot be synchronized to the disk");
-        if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("cannot be put in its place");
+        if (::renameat(place_.folder, temporary_.c_str(), place_.folder, place_.name.c_str()) != 0)
+            fail("cannot be put in its place");
         committed_ = true;
-        const file_descriptor folder(temporaries_.folder(), O_RDONLY | O_DIRECTORY);
+        const file_descriptor folder(place_.folder, temporaries_.folder(), O_RDONLY | O_DIRECTORY);
         if (folder.get() < 0 || ::fsync(folder.get()) != 0)
             fail("cannot be synchronized to the disk: its folder fails");
     }
@@ -129,15 +157,16 @@ private:
     // A rename would replace a device by a file, and opening a FIFO waits for its reader.
     void require_replaceable() const {
         struct stat status;
-        if (::stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
-            refuse_file(path_, "cannot be written: it is no regular file");
+        if (::fstatat(place_.folder, place_.name.c_str(), &status, 0) == 0 &&
+            !S_ISREG(status.st_mode))
+            refuse_file(place_.path, "cannot be written: it is no regular file");
     }
 
     // False if the name was taken, or another writer removed the file before it was locked. Where
     // the file system has no locks, nobody removes it.
     bool create() {
         temporary_ = temporaries_.new_name();
-        file_ = file_descriptor(temporary_, O_WRONLY | O_CREAT | O_EXCL, rights_);
+        file_ = file_descriptor(place_.folder, temporary_, O_WRONLY | O_CREAT | O_EXCL, rights_);
         if (file_.get() < 0 && errno == EEXIST) return false;
         if (file_.get() < 0) fail("cannot be written");
         struct stat status;
@@ -146,10 +175,10 @@ private:
     }
 
     [[gnu::cold, noreturn]] void fail(const char* what) const {
-        refuse_file(path_, what, ": ", std::strerror(errno));
+        refuse_file(place_.path, what, ": ", std::strerror(errno));
     }
 
-    std::string path_;
+    file_place place_;
     mode_t rights_;
     temporary_files temporaries_;
     std::string temporary_;
