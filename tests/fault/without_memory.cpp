@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -28,18 +31,20 @@ enum class shortage { once, from_then_on };
 // The allocations that are left to this rank, or -1.
 #if defined(HVD_TEST_BACKEND_MPI)
 std::atomic<long> left = -1;  // also for the progress thread
-std::atomic<bool> failed = false, lasting = false;
+std::atomic<bool> failed = false, lasting = false, of_all_kinds = false;
 #else
 thread_local long left = -1;
-thread_local bool failed = false, lasting = false;
+thread_local bool failed = false, lasting = false, of_all_kinds = false;
 #endif
 
+bool is_refused() {
+    if (left < 0 || left-- > 0) return false;
+    if (lasting) left = 0;
+    return failed = true;
+}
+
 void* allocated(std::size_t bytes, std::size_t alignment) {
-    if (left >= 0 && left-- == 0) {
-        failed = true;
-        if (lasting) left = 0;
-        throw std::bad_alloc();
-    }
+    if (is_refused()) throw std::bad_alloc();
     const std::size_t padded = (bytes + alignment - 1) / alignment * alignment;
     if (void* const memory = std::aligned_alloc(alignment, padded)) return memory;
     throw std::bad_alloc();
@@ -47,9 +52,10 @@ void* allocated(std::size_t bytes, std::size_t alignment) {
 
 class scarce_memory {
 public:
-    scarce_memory(bool here, long allocations, shortage how) {
+    scarce_memory(bool here, long allocations, shortage how, bool all_kinds = false) {
         failed = false;
         lasting = how == shortage::from_then_on;
+        of_all_kinds = all_kinds;
         left = here ? allocations : -1;
     }
     ~scarce_memory() { left = -1; }
@@ -71,6 +77,23 @@ void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+#if defined(HVD_TEST_WRAPS_MEMORY)
+// Pages and texts, where all kinds of memory are scarce. The linker puts these in the places of the
+// system's, for hvd and not for MPI.
+extern "C" {
+void* __real_mmap(void*, std::size_t, int, int, int, off_t);
+void* __wrap_mmap(void* at, std::size_t bytes, int rights, int flags, int file, off_t begin) {
+    if (!of_all_kinds || !is_refused()) return __real_mmap(at, bytes, rights, flags, file, begin);
+    errno = ENOMEM;
+    return MAP_FAILED;
+}
+void* __real_realloc(void*, std::size_t);
+void* __wrap_realloc(void* memory, std::size_t bytes) {
+    return of_all_kinds && is_refused() ? nullptr : __real_realloc(memory, bytes);
+}
+}
+#endif
 
 namespace {
 
@@ -386,3 +409,64 @@ TEST_CASE("a rank that finds no memory for a call tells its peers, and all ranks
             }
     });
 }
+
+#if defined(HVD_TEST_WRAPS_MEMORY) && defined(HVD_TEST_BACKEND_MPI)
+TEST_CASE("a rank that finds no memory where data moves between nodes tells its peers why") {
+    using namespace std::chrono_literals;
+    using call = void (*)(communicator&, std::vector<float>& x, std::vector<float>& y);
+    constexpr call calls[] = {
+        [](communicator& c, auto& x, auto&) { c.allreduce(x, hvd::sum); },
+        [](communicator& c, auto& x, auto&) { c.broadcast(x); },
+        [](communicator& c, auto& x, auto& y) {
+            c.allgather(hvd::view(x.data(), x.size() / size_of(c)),
+                        hvd::into(hvd::view(y.data(), x.size() / size_of(c) * size_of(c))));
+        },
+        [](communicator& c, auto& x, auto& y) {
+            const std::size_t n = x.size() / size_of(c) * size_of(c);
+            c.alltoall(hvd::view(x.data(), n), hvd::into(hvd::view(y.data(), n)));
+        },
+    };
+    const auto is_told = [](const std::string& what, int rank) {
+        return contains(what, "rank " + std::to_string(rank)) &&
+               (contains(what, "bad_alloc") || contains(what, "no memory left"));
+    };
+    const auto run = [&](communicator& comm, call f, shortage how) {
+        const int last = comm.size() - 1;
+        for (long n = 0;; ++n) {
+            INFO("allocation ", n);
+            auto fresh = comm.split(0);
+            std::vector<float> x(30'000, 1), y(30'000);
+            std::string what, afterwards;
+            outcome result;
+            {
+                const scarce_memory memory(comm.rank() == last, n, how, true);
+                result = outcome_of([&] { f(fresh, x, y); }, what);
+            }
+            const bool failed_here = failed;
+            const outcome next = outcome_of([&] { fresh.barrier(); }, afterwards);
+            INFO("outcome ", int(result), ": ", what, "; then ", afterwards);
+            CHECK(most_of(comm, int(next)) == -most_of(comm, -int(next)));
+            if (comm.rank() != last) {
+                CHECK((result == outcome::success || is_told(what, last)));
+                CHECK((next == outcome::success || is_told(afterwards, last)));
+            }
+            if (most_of(comm, failed_here ? 1 : 0) == 0) {
+                CHECK(result == outcome::success);
+                return;
+            }
+            REQUIRE(n < 100);
+        }
+    };
+    on_every_transport_from(
+        2,
+        [&](auto& comm) {
+            if (comm.local_size() == comm.size()) return;
+            for (const call& f : calls)
+                for (const shortage how : {shortage::once, shortage::from_then_on}) {
+                    INFO("call ", &f - calls);
+                    run(comm, f, how);
+                }
+        },
+        {.deadline = 3s});
+}
+#endif

@@ -56,6 +56,7 @@ public:
         free_buffers_.reserve(most);
         notices_.reserve(2 * ranks);
         notice_memory_.reserve(2);
+        add_notice_memory();
     }
 
     // The ranks are some of those of the communicator, which is not freed at the end. Others of it
@@ -337,12 +338,14 @@ private:
         return buffer;
     }
 
+    // For a notice to each rank.
+    [[gnu::cold]] void add_notice_memory() {
+        notice_memory_.push_back(region(sends_.size() * sizeof(failure_notice)));
+        notice_bytes_ = 0;
+    }
     [[gnu::cold]] std::byte* room_for_notice() {
-        if (notice_memory_.empty() ||
-            notice_bytes_ + sizeof(failure_notice) > notice_memory_.back().bytes()) {
-            notice_memory_.push_back(region(sends_.size() * sizeof(failure_notice)));
-            notice_bytes_ = 0;
-        }
+        if (notice_bytes_ + sizeof(failure_notice) > notice_memory_.back().bytes())
+            add_notice_memory();
         std::byte* const room = notice_memory_.back().data() + notice_bytes_;
         notice_bytes_ += sizeof(failure_notice);
         return room;

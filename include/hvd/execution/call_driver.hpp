@@ -377,7 +377,7 @@ private:
         if (!fork_.is_usable()) throw_ended(op.entry.label());
         throw peer_error(rank(),
                          text("hvd: ", op.entry.label(), " on rank ", rank(),
-                              ": this communicator was given up after: ", broken_),
+                              ": this communicator was given up after: ", reason()),
                          broken_by_);
     }
 
@@ -428,10 +428,9 @@ private:
     // made again, without this refusal.
     [[gnu::cold, noreturn]] void fail(operation& op) {
         if (traits_.transport && traits_.transport->lost) {
-            broken_ = what_of(std::current_exception());
-            broken_by_ = peers_of(std::current_exception());
+            keep_reason();
             is_broken_.store(true);
-            leave(broken_);
+            leave(reason());
         }
         try {
             if (op.is_declined != nullptr && op.is_declined()) observe_declined(op);
@@ -442,6 +441,18 @@ private:
         op.entry.refused = false;
         op.entry.text[0] = 0;
         std::rethrow_exception(std::exchange(op.failure, nullptr));
+    }
+
+    // A rank without memory for the reason gives the communicator up as well, and tells it.
+    void keep_reason() noexcept try {
+        broken_by_ = peers_of(std::current_exception());
+        broken_ = what_of(std::current_exception());
+    } catch (...) {
+        has_no_text_ = true;
+    }
+    std::string_view reason() const {
+        if (has_no_text_) return "a rank has no memory left, not even for a text";
+        return broken_;
     }
 
     void observe(const operation& op, observed_moment m) {
@@ -496,6 +507,7 @@ private:
 
     message broken_;              // the reason; it is written once, before the flag
     std::vector<int> broken_by_;  // the ranks that it names
+    bool has_no_text_ = false;    // there was no memory for the reason
     atomic<bool> is_broken_{false};
     std::exception_ptr unseen_;
     shared<call_queue> queue_;

@@ -188,16 +188,16 @@ public:
         }
     }
 
-    // Tells all ranks, unless they know. `reason` is used if none was kept.
+    // Tells all ranks, unless they know. `reason` is used if none was kept. It needs no memory.
     void pass_on(std::string_view reason) noexcept {
         if constexpr (sends_notices<Endpoint>) {
             if (std::exchange(told_, true)) return;
-            try {
-                if (!knows_) keep(text("rank ", me(), " left (", reason, ")"), {me()});
-                send_to_all(notice_of(me(), word::failed, why_, missing_));
-            } catch (...) {
-                send_to_all(notice_of(me(), word::failed, reason, {}));
+            failure_notice news = notice_of(me(), word::failed, why_, missing_);
+            if (!knows_) {
+                store_parts(news.text, {"rank ", me(), " left (", reason, ")"});
+                news.ranks[0] = me();
             }
+            send_to_all(news);
         }
     }
 

@@ -112,6 +112,17 @@ void store(char (&field)[N], std::string_view value) {
     if (n > 0) std::memcpy(field, value.data(), n);
     field[n] = 0;
 }
+// The same with the parts of a text, which needs no memory.
+template <std::size_t N>
+void store_parts(char (&field)[N], std::initializer_list<text_part> parts) {
+    std::size_t n = 0;
+    for (const text_part& part : parts) {
+        const std::string_view fits = part.view().substr(0, N - 1 - n);
+        if (!fits.empty()) std::memcpy(field + n, fits.data(), fits.size());
+        n += fits.size();
+    }
+    field[n] = 0;
+}
 
 }  // namespace detail
 }  // namespace v0
