@@ -28,6 +28,8 @@ SCENARIOS = {
     "exits": (ABORTS, {}),
     "is_killed": (ABORTS, {}),
     "is_killed_and_not_reaped": (ABORTS, {r"rank \d got peer_error of {last}: .*rank {last} died \(process \d+\)": lambda n: n - 1}),
+    "is_outlived": (ENDS, {r"rank \d got peer_error of {last}: .*rank {last} died \(process \d+\)": lambda n: n - 1,
+                           r"rank \d has come to its end": lambda n: n - 1, r"hvd: rank \d ends without MPI_Finalize": lambda n: n - 1}),
     "calls_something_else": (ENDS, {r"rank \d got mismatch_error about collective": lambda n: n}),
     "is_late": (ENDS, {r"rank \d got peer_error of {last}: hvd: barrier 'epoch' .*rank {last}": lambda n: n - 1,
                        r"rank \d is refused: .": lambda n: n}),

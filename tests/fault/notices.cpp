@@ -376,6 +376,23 @@ TEST_CASE("a rank that others say is gone names the one that said so, and not it
     CHECK(exchange.why() == std::string_view("rank 2 gave up: rank 1 died"));
 }
 
+TEST_CASE("ranks that hear of a death know that it is one") {
+    for (const bool is_death : {true, false}) {
+        CAPTURE(is_death);
+        const auto notices = std::make_shared<board>(3);
+        const auto office = std::make_shared<post_office>(3);
+        talkers::endpoint_type one(notices, office, 0), other(notices, office, 1);
+        hvd::detail::notice_exchange<talkers::endpoint_type> tells(one), hears(other);
+        for (auto* exchange : {&tells, &hears}) exchange->begin_call();
+        CHECK(!hears.heard());
+        tells.keep("rank 2 is gone", {2}, is_death);
+        tells.pass_on("");
+        CHECK(hears.heard());
+        CHECK(hears.why() == std::string_view("rank 2 is gone"));
+        CHECK(hears.knows_death() == is_death);
+    }
+}
+
 TEST_CASE("ranks whose data came as their deadlines passed name those that waited, or nobody") {
     using hvd::detail::notice_of, hvd::detail::word;
     const auto after = [](const std::vector<int>& awaited_by_rank_1) {

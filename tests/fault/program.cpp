@@ -139,6 +139,16 @@ void is_killed_and_not_reaped(int& argc, char**& argv) {
     std::_Exit(0);
 }
 
+// The others get their error, and come to the end of the program.
+void is_outlived(int& argc, char**& argv) {
+    hvd::mpi_environment environment(argc, argv);
+    auto comm = communicator::world(options);
+    work(comm, 10);
+    if (fails(comm)) kill(getpid(), SIGKILL);
+    expect_peer_error(comm, [&] { work(comm, 1000000); });
+    say("rank " + std::to_string(comm.rank()) + " has come to its end");
+}
+
 void calls_something_else(int& argc, char**& argv) {
     hvd::mpi_environment environment(argc, argv);
     auto comm = communicator::world(options);
@@ -557,6 +567,7 @@ int main(int argc, char** argv) {
         {"exits", [&] { exits(argc, argv); }},
         {"is_killed", [&] { is_killed(argc, argv); }},
         {"is_killed_and_not_reaped", [&] { is_killed_and_not_reaped(argc, argv); }},
+        {"is_outlived", [&] { is_outlived(argc, argv); }},
         {"calls_something_else", [&] { calls_something_else(argc, argv); }},
         {"is_late", [&] { is_late(argc, argv, 0ms); }},
         {"is_late_for_a_call", [&] { is_late(argc, argv, 2000ms); }},

@@ -90,6 +90,8 @@ public:
         if (mpi_leftovers::tell_end(tell, self)) tells_end_to_ = self;
     }
 
+    static void note_death() noexcept { mpi_rank_has_died.store(true); }
+
     int rank() const { return rank_; }
     int size() const { return size_; }
     int node_of(int rank) const { return nodes_[std::size_t(rank)]; }

@@ -255,7 +255,7 @@ private:
         while (!messages_.poll()) {
             if (!pauses.pause(sleep)) continue;
             for (failure_notice news; messages_.receive_notice(news);)
-                if (news.what == word::failed) pass_on(news);
+                if (news.what == word::failed || news.what == word::died) pass_on(news);
             message why;
             std::vector<int> lost = messages_.lost(why);
             if (lost.empty() && now() <= limit_ && !gone()) continue;

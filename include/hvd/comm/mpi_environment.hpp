@@ -27,8 +27,10 @@ struct environment_options {
 /// If it is destroyed while an exception unwinds, it writes the rank to the sink of
 /// `set_error_sink`, gives the peers a moment to report their own `hvd::peer_error`, and calls
 /// `MPI_Abort`. So one rank's exception does not hang the others. An uncaught exception is written
-/// with its text and aborts the job as well. Declare it before every communicator. Not movable. A
-/// forked child does not use MPI. Features A1, A9.
+/// with its text and aborts the job as well. If a call has found that the process of another rank
+/// has ended, it writes a line and leaves MPI as it is, since `MPI_Finalize` would wait for that
+/// rank. Declare it before every communicator. Not movable. A forked child does not use MPI.
+/// Features A1, A9.
 /// @throws hvd::usage_error if MPI has been finalised; hvd::mpi_error if it can't be started.
 /// @snippet tests/docs/snippets.cpp mpi_environment
 class HVD_API mpi_environment {
@@ -55,6 +57,7 @@ public:
 private:
     void start(int* argc, char*** argv, thread_level threads);
     void end();
+    void leave_mpi() noexcept;
 
     // The process that started MPI last, for the terminate handler, which has no arguments.
     static pid_t& starter();

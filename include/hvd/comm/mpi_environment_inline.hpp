@@ -16,7 +16,20 @@ HVD_INLINE void mpi_environment::end() {
     if (getpid() != process_ || !detail::mpi_is_running()) return;
     if (detail::mpi_ranks_end_apart) return;
     if (std::uncaught_exceptions() > exceptions_) abort_job();
-    if (owner_) MPI_Finalize();
+    if (!owner_) return;
+    if (detail::mpi_rank_has_died.load()) return leave_mpi();
+    MPI_Finalize();
+}
+
+HVD_INLINE void mpi_environment::leave_mpi() noexcept {
+    int rank = -1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    try {
+        detail::write_line(detail::text("hvd: rank ", rank,
+                                        " ends without MPI_Finalize, which would wait for a rank "
+                                        "whose process has ended"));
+    } catch (...) {
+    }
 }
 
 HVD_INLINE thread_level mpi_environment::threads() const {

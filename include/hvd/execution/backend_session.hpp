@@ -93,6 +93,8 @@ private:
             l.tell_end(
                 [](void* self) noexcept { static_cast<call_driver*>(self)->end_of_library(); },
                 static_cast<call_driver*>(this));
+        if constexpr (requires { endpoint_type::note_death(); })
+            traits_.note_death = &endpoint_type::note_death;
         if constexpr (observes<B>) traits_.observing = observing_by(observer_);
     }
 

@@ -34,6 +34,8 @@ struct session_traits {
     // Set by a backend that runs whole collectives itself.
     void (*run_whole)(void* endpoint, operation&, workspace&) = nullptr;
     void* endpoint = nullptr;
+    // Set by a backend to which the end of a rank's process matters beyond the communicator.
+    void (*note_death)() noexcept = nullptr;
     detail::observing observing;
 };
 
@@ -431,6 +433,8 @@ private:
             keep_reason();
             is_broken_.store(true);
             leave(reason());
+            if (traits_.transport->found_death && traits_.note_death != nullptr)
+                traits_.note_death();
         }
         try {
             if (op.is_declined != nullptr && op.is_declined()) observe_declined(op);

@@ -19,6 +19,7 @@
 #include <source_location>
 
 #include "../core/error.hpp"
+#include "../core/lean/atomic.hpp"
 
 // Open MPI has it from version 5 on, whatever the header that a program was compiled with.
 #ifdef OPEN_MPI
@@ -61,6 +62,9 @@ inline bool mpi_is_running() {
 // True if the ranks of MPI_COMM_WORLD end each by itself, since some may be lost: MPI_Finalize
 // might wait for them, and MPI_Abort would end those that go on.
 [[gnu::visibility("default")]] inline constinit bool mpi_ranks_end_apart = false;
+
+// True if the process of a rank has ended, as a call has found: MPI_Finalize would wait for it.
+[[gnu::visibility("default")]] inline constinit atomic<bool> mpi_rank_has_died{false};
 
 inline int mpi_thread_level() {
     int level = MPI_THREAD_SINGLE;

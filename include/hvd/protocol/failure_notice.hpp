@@ -19,6 +19,7 @@ enum class word : std::int32_t {
     failed,   // the sender knows why the communicator is given up
     waits,    // the sender gives up, and says for which ranks it waited
     unmade,   // the sender can't make a communicator of this one, and works on
+    died,     // as `failed`, since the process of a rank has ended
 };
 
 // A message to ranks that share no memory with the sender. The sender gives its communicator up, or
@@ -68,7 +69,7 @@ inline std::vector<int> ranks_of(const failure_notice& n) {
 inline bool is_notice(failure_notice& n, int size) {
     n.text[sizeof n.text - 1] = 0;
     bool known =
-        n.sender >= 0 && n.sender < size && n.what >= word::departs && n.what <= word::unmade;
+        n.sender >= 0 && n.sender < size && n.what >= word::departs && n.what <= word::died;
     for (const int rank : n.ranks) known = known && rank >= -1 && rank < size;
     return known;
 }
@@ -140,12 +141,15 @@ public:
     // The reason for which the communicator is given up, and the ranks that are missing.
     const message& why() const { return why_; }
     const std::vector<int>& missing() const { return missing_; }
+    // True if it is that the process of a rank has ended.
+    bool knows_death() const { return is_death_; }
 
     // This rank knows the reason. The others learn it when it leaves.
-    void keep(message why, std::vector<int> missing) {
+    void keep(message why, std::vector<int> missing, bool is_death = false) {
         knows_ = true;
         why_ = std::move(why);
         missing_ = std::move(missing);
+        is_death_ = is_death;
     }
 
     // The ranks that messages are under way with.
@@ -192,7 +196,8 @@ public:
     void pass_on(std::string_view reason) noexcept {
         if constexpr (sends_notices<Endpoint>) {
             if (std::exchange(told_, true)) return;
-            failure_notice news = notice_of(me(), word::failed, why_, missing_);
+            failure_notice news =
+                notice_of(me(), is_death_ ? word::died : word::failed, why_, missing_);
             if (!knows_) {
                 store_parts(news.text, {"rank ", me(), " left (", reason, ")"});
                 news.ranks[0] = me();
@@ -254,7 +259,7 @@ private:
     void note_reason(const failure_notice& news) {
         voices_[std::size_t(news.sender)] = voice::knows;
         if (knows_) return;
-        keep(news.text, ranks_of(news));
+        keep(news.text, ranks_of(news), news.what == word::died);
         told_ = true;  // the sender tells everybody
         for (const int rank : missing_)
             if (rank == me())
@@ -347,7 +352,7 @@ private:
     Endpoint& endpoint_;
     message why_;
     std::vector<int> missing_;
-    bool knows_ = false, alarmed_ = false;
+    bool knows_ = false, is_death_ = false, alarmed_ = false;
     bool told_ = false;  // all ranks know that this one gives up
     bool looked_ = false, late_ = false;
     std::uint64_t call_ = 0;

@@ -148,6 +148,7 @@ public:
             notices_.confer(waits_for, reason == verdict::expired);
         }
         lost = true;
+        found_death = notices_.knows_death();
         endpoint_.cancel();
         throw peer_error(rank_,
                          text("hvd: ", headers_of_all_[std::size_t(rank_)].label(), " on rank ",

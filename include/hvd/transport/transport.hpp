@@ -149,11 +149,12 @@ public:
     }
 
     const call_header** const headers;  // of all ranks, by rank, after an exchange of headers
-    bool agreed = false;      // the exchange has shown that all are alike and refuse nothing
-    int processors_each = 0;  // that each rank has for itself: a thread may spin on each
-    bool lost = false;        // a peer or the endpoint is: nothing more can be agreed on
-    bool carries = false;     // the data of the chosen call goes with its header
-    bool reached = false;     // ranks have read each other's tensors, since an observer cleared it
+    bool agreed = false;       // the exchange has shown that all are alike and refuse nothing
+    int processors_each = 0;   // that each rank has for itself: a thread may spin on each
+    bool lost = false;         // a peer or the endpoint is: nothing more can be agreed on
+    bool found_death = false;  // the reason is that the process of a rank has ended
+    bool carries = false;      // the data of the chosen call goes with its header
+    bool reached = false;      // ranks have read each other's tensors, since an observer cleared it
     // The exception of a reduction. It is kept until the protocol has run to its end, since the
     // other ranks go on meanwhile.
     std::exception_ptr failure;

@@ -166,6 +166,7 @@ public:
             notices_.confer(waits_for, reason == verdict::expired);
         }
         lost = true;
+        found_death = notices_.knows_death() || cross_.memory.found_death;
         cross_.endpoint.cancel();
         throw peer_error(rank_,
                          text("hvd: ", shown_.label(), " on rank ", rank_, ": ", notices_.why()),
@@ -292,7 +293,7 @@ private:
             if (local != cross_.nodes.local_rank() && cross_.memory.has_left(local))
                 notices_.await(rank_of_node(local));
         if (missing.empty() || notices_.knows_reason() || notices_.alarmed()) return;
-        notices_.keep(std::move(who), std::move(missing));
+        notices_.keep(std::move(who), std::move(missing), cross_.memory.found_death);
     }
 
     node_crossing<Endpoint> cross_;

@@ -132,7 +132,10 @@ public:
                     " left (",
                     std::string_view(slot.farewell, strnlen(slot.farewell, sizeof slot.farewell)),
                     ")");
-            else who += text(" died (process ", slot.process.load_relaxed(), ")");
+            else {
+                who += text(" died (process ", slot.process.load_relaxed(), ")");
+                found_death = true;
+            }
             named.push_back(one);
             missing.push_back(number(one));
         }
