@@ -11,7 +11,7 @@ import re
 import sys
 
 TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*', re.M | re.S)
-NAMESPACE = re.compile(r"(?:inline\s+)?namespace\s+([\w:]*)$")
+NAMESPACE = re.compile(r"(?:inline\s+)?namespace\s+((?:::|\binline\s|\w)*)$")
 TYPE = re.compile(r"\b(?:class|struct|enum(?:\s+class|\s+struct)?|union)\s+(?:\[\[[^\]]*\]\]\s*)?(?:alignas\([^)]*\)\s*)?(\w+)\s*(<)?")
 LABELS = re.compile(r"^(?:\s*(?:public|private|protected)\s*:)+")
 # The definition of a member that stands outside of its class.
@@ -50,7 +50,7 @@ def heads(text):
 def scope_of(head):
     head = LABELS.sub("", head)
     if found := NAMESPACE.search(head.strip()):
-        return "namespace", found[1]
+        return "namespace", found[1].replace("inline ", "")
     found = TYPE.match(without_requirements(without_templates(head)))
     return ("class", found[1]) if found and not found[0].startswith("enum") else ("body", "")
 
