@@ -7,6 +7,21 @@
 
 namespace join_tests {
 
+// An element of a program's own.
+struct triple {
+    double a, b, c;
+    bool operator==(const triple&) const = default;
+};
+
+}  // namespace join_tests
+
+template <>
+struct hvd::dtype_traits<join_tests::triple> : hvd::transport_only<join_tests::triple> {
+    static constexpr std::string_view name = "triple";
+};
+
+namespace join_tests {
+
 // Ranks with less data than others.
 
 using namespace hvd_test;
@@ -230,6 +245,83 @@ TEST_CASE("a rank that has joined rounds a mean of integers as the others do") {
             }
         }
     });
+}
+
+namespace {
+
+// One rank has joined, and the others make each call in which it takes part. Names that differ in
+// their ends alone are told apart by nothing else.
+template <class Engine>
+void make_all_calls(Engine& e, int joined) {
+    const int n = e.size(), me = e.rank();
+    const std::string longest(100, 'x');
+    std::vector<float> x(40000, 1), y(7, 1), z(3, 1);
+    std::vector<double> w(5, 1);
+    auto one = e.allreduce("one", x, hvd::sum, {.prescale = 2});
+    auto group = e.allreduce("group of one type", hvd::fuse(y, z), hvd::sum);
+    one.wait();
+    group.wait();
+    CHECK(x.front() == float(2 * (n - 1)));
+    CHECK(z.back() == float(n - 1));
+    for (int root = 0; root < n; ++root) {
+        if (root == joined) continue;
+        const std::string name = " from rank " + std::to_string(root);
+        for (const std::size_t count : {std::size_t(0), std::size_t(3), std::size_t(90000)}) {
+            std::vector<triple> of_a_user(count, {me + 1.0, me + 2.0, me + 3.0});
+            const triple expected{root + 1.0, root + 2.0, root + 3.0};
+            e.broadcast(longest + name, of_a_user, hvd::root{root}).wait();
+            CHECK(of_a_user == std::vector<triple>(count, expected));
+        }
+        std::vector<float> a(300, float(me));
+        std::vector<std::uint8_t> b(5, std::uint8_t(me));
+        e.broadcast("fused" + name, hvd::fuse(a, b), hvd::root{root}).wait();
+        CHECK(a.back() == float(root));
+        CHECK(b.back() == root);
+    }
+    std::vector<float> rows(std::size_t(2 * (me + 1)), float(me));
+    const auto all = e.allgather("rows", hvd::view(rows.data(), hvd::shape(me + 1, 2))).wait();
+    CHECK(all.values.size() == std::size_t(n * (n + 1) - 2 * (joined + 1)));
+    CHECK(e.allgather("a number", me).wait().values.size() == std::size_t(n - 1));
+    e.barrier("meeting").wait();
+    const auto refused = [](auto call, std::string_view why) {
+        CHECK(text_of<hvd::peer_error>(call).find(why) != std::string::npos);
+    };
+    refused([&] { e.allreduce("two types", hvd::fuse(y, w), hvd::sum).wait(); }, "never made");
+    refused([&] { (void)e.reduce_scatter("slices", y, hvd::sum).wait(); }, "needs all ranks");
+    std::vector<std::size_t> counts(std::size_t(n), 0);
+    counts[0] = y.size();
+    refused([&] { (void)e.alltoall("exchange", y, counts).wait(); }, "needs all ranks");
+    refused([&] { e.broadcast("from nobody", y, hvd::root{joined}).wait(); }, "has joined");
+    const std::vector<triple> triples(2);
+    refused([&] { (void)e.allgather("triples", triples).wait(); }, "does not know the elements");
+}
+
+template <class Backend>
+void go_on_without_one() {
+    for (const int node_size : {0, 1, 2}) {
+        INFO("nodes of ", node_size, " ranks (0: as they are)");
+        on_ranks_of<Backend>(
+            [](auto& comm) {
+                if (comm.size() < 2 || comm.size() > 4) return;
+                INFO("rank ", comm.rank(), " of ", comm.size());
+                hvd::engine e{comm};
+                for (const int joined : {0, comm.size() - 1}) {
+                    if (comm.rank() != joined) make_all_calls(e, joined);
+                    e.join().wait();
+                }
+            },
+            {.node_size = node_size});
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a rank that has joined takes part in the calls of the others") {
+    go_on_without_one<backend>();
+}
+
+TEST_CASE("checked<>: a rank that has joined takes part in the calls of the others by name") {
+    go_on_without_one<hvd::checked<backend>>();
 }
 
 }  // namespace join_tests

@@ -103,13 +103,13 @@ void on_ranks(F f) {
 
 // Runs f on ranks whose communicator has a policy around the tests' backend.
 template <class P, class F>
-void on_ranks_of(F f) {
-#if defined(HVD_TEST_BACKEND_MPI)
+void on_ranks_of(F f, const hvd::communicator_options& options = {}) {
+#if defined(HVD_TEST_LAUNCHED)
     const failing_rank_does_not_hang guard;
-    auto world = hvd::communicator<P>::world();
+    auto world = hvd::communicator<P>::world(options);
     f(world);
 #else
-    for (const int ranks : thread_counts()) hvd::run_threads<P>(ranks, f);
+    for (const int ranks : thread_counts()) hvd::run_threads<P>(ranks, f, options);
 #endif
 }
 

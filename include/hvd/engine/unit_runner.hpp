@@ -212,11 +212,20 @@ private:
 
     // ---- for a rank that has joined ---------------------------------------------------------
 
+    static constexpr std::string_view never_made = "has never made a reduction like that of";
+
     struct neutral_call {
         operation op{};
         reduction_group group{};
         std::vector<std::byte> memory;
     };
+
+    // The header of the other ranks' calls for a tensor: a signature has no name.
+    static call_header header_of(const agreed_tensor& t) {
+        call_header h = t.signature.call;
+        store(h.name, t.name);
+        return h;
+    }
 
     const operation& neutral_reduction(const agreed_tensor& t) {
         const call_header& h = t.signature.call;
@@ -237,33 +246,31 @@ private:
 
     const known_reduction& reduction_for(const agreed_tensor& t) {
         if (const known_reduction* const known = known_for(t.signature.call)) return *known;
-        refuse_unknown(t);
+        refuse_unknown(t, never_made);
     }
 
     // The ranks that have not joined learn why their call is refused.
-    [[noreturn]] void refuse_unknown(const agreed_tensor& t) {
+    [[noreturn]] void refuse_unknown(const agreed_tensor& t, std::string_view why) {
         operation op;
-        op.entry = t.signature.call;
-        op.entry.refuse(text("hvd: rank ", rank(),
-                             " has joined, and has never made a reduction "
-                             "like that of '",
-                             t.name, "' before: it can't take part in it"));
+        op.entry = header_of(t);
+        op.entry.refuse(text("hvd: rank ", rank(), " has joined, and ", why, " '", t.name,
+                             "': it can't take part in it"));
         driver().run_now(op, deadline(), 1);
         throw usage_error(rank(), op.entry.text);  // a backend that compares no calls
     }
 
     void run_neutral(const agreed_tensor& t, int threads) {
-        const call_header& h = t.signature.call;
         operation op;
-        op.entry = h;
-        if (h.kind == collective::allreduce) return refuse_unknown(t);
+        op.entry = header_of(t);
+        const call_header& h = t.signature.call;
         std::vector<std::byte> scratch;
         if (h.kind == collective::broadcast) {
-            op.element_bytes = h.fused ? 1 : element_bytes_of(h.id);
-            scratch.resize(std::size_t(h.count) * op.element_bytes);
+            scratch.resize(t.signature.bytes);
+            if (h.count > 0) op.element_bytes = scratch.size() / std::size_t(h.count);
             op.in = op.out = scratch.data();
         } else if (h.kind == collective::allgather) {
-            if (h.fused || h.id == dtype::user) return refuse_unknown(t);
+            if (h.fused || h.id == dtype::user)
+                return refuse_unknown(t, "does not know the elements of");
             op.element_bytes = element_bytes_of(h.id);
             op.entry.count = 0;
             if (op.entry.dimensions > 0) op.entry.extents[0] = 0;
@@ -278,7 +285,7 @@ private:
                 return that.gather_->data();
             };
         } else if (h.kind != collective::barrier) {
-            return refuse_unknown(t);
+            return refuse_unknown(t, never_made);
         }
         driver().run_now(op, deadline(), threads);
     }
