@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
-#include <new>
 #include <optional>
 #include <random>
 #include <string>
@@ -17,7 +11,7 @@
 
 #include <hvd/comm/arena.hpp>
 
-#include "../collective/support.hpp"
+#include "scarce_memory.hpp"
 
 // One rank runs out of memory at its n-th allocation, for every n until a call succeeds. All ranks
 // end the call, and are in step afterwards.
@@ -25,95 +19,6 @@
 using namespace hvd_test;
 
 namespace {
-
-enum class shortage { once, from_then_on };
-
-// The allocations that are left to this rank, or -1.
-#if defined(HVD_TEST_BACKEND_MPI)
-std::atomic<long> left = -1;  // also for the progress thread
-std::atomic<bool> failed = false, lasting = false, of_all_kinds = false;
-#else
-thread_local long left = -1;
-thread_local bool failed = false, lasting = false, of_all_kinds = false;
-#endif
-
-bool is_refused() {
-    if (left < 0 || left-- > 0) return false;
-    if (lasting) left = 0;
-    return failed = true;
-}
-
-void* allocated(std::size_t bytes, std::size_t alignment) {
-    if (is_refused()) throw std::bad_alloc();
-    const std::size_t padded = (bytes + alignment - 1) / alignment * alignment;
-    if (void* const memory = std::aligned_alloc(alignment, padded)) return memory;
-    throw std::bad_alloc();
-}
-
-class scarce_memory {
-public:
-    scarce_memory(bool here, long allocations, shortage how, bool all_kinds = false) {
-        failed = false;
-        lasting = how == shortage::from_then_on;
-        of_all_kinds = all_kinds;
-        left = here ? allocations : -1;
-    }
-    ~scarce_memory() { left = -1; }
-};
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return allocated(bytes, alignof(std::max_align_t)); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-    return allocated(bytes, std::size_t(alignment));
-}
-// AddressSanitizer has its own, whose memory the deletes below may not free.
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept try {
-    return allocated(bytes, alignof(std::max_align_t));
-} catch (const std::bad_alloc&) {
-    return nullptr;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-
-#if defined(HVD_TEST_WRAPS_MEMORY)
-// Pages and texts, where all kinds of memory are scarce. The linker puts these in the places of the
-// system's, for hvd and not for MPI.
-extern "C" {
-void* __real_mmap(void*, std::size_t, int, int, int, off_t);
-void* __wrap_mmap(void* at, std::size_t bytes, int rights, int flags, int file, off_t begin) {
-    if (!of_all_kinds || !is_refused()) return __real_mmap(at, bytes, rights, flags, file, begin);
-    errno = ENOMEM;
-    return MAP_FAILED;
-}
-void* __real_realloc(void*, std::size_t);
-void* __wrap_realloc(void* memory, std::size_t bytes) {
-    return of_all_kinds && is_refused() ? nullptr : __real_realloc(memory, bytes);
-}
-}
-#endif
-
-namespace {
-
-enum class outcome { success, no_memory, told_by_peer, other };
-
-template <class F>
-outcome outcome_of(F f, std::string& what) {
-    try {
-        f();
-        return outcome::success;
-    } catch (const std::bad_alloc&) {
-        return outcome::no_memory;
-    } catch (const hvd::peer_error& e) {
-        what = e.what();
-        return outcome::told_by_peer;
-    } catch (const std::exception& e) {
-        what = e.what();
-        return outcome::other;
-    }
-}
 
 constexpr std::size_t count = 3000;
 
@@ -215,13 +120,6 @@ std::vector<form<Comm>> all_forms() {
     };
 }
 
-// Returns the largest of all ranks' numbers.
-template <class Comm>
-int most_of(Comm& comm, int mine) {
-    comm.allreduce(mine, hvd::max);
-    return mine;
-}
-
 // Runs a call on new communicators, so that nothing was allocated before, until the last rank has
 // memory for all of it. Transports between nodes make some memory where data already moves: they
 // have made the call before.
@@ -240,7 +138,7 @@ void run_out_of_memory(Comm& comm, shortage how, Call call) {
             result = outcome_of([&] { call(fresh, t); }, what);
         }
         INFO("outcome ", int(result), ": ", what);
-        const bool failed_here = failed;
+        const bool failed_here = scarce_memory::has_failed();
         if (!here) CHECK((result == outcome::success || result == outcome::told_by_peer));
         check_that_it_works(fresh);
         const bool failed_somewhere = most_of(comm, failed_here ? 1 : 0) == 1;
@@ -268,7 +166,7 @@ void make_out_of_memory(Comm& comm, shortage how, Make make, Use use) {
             result = outcome_of([&] { make(parent, made); }, what);
         }
         INFO("outcome ", int(result), ": ", what);
-        const bool failed_here = failed;
+        const bool failed_here = scarce_memory::has_failed();
         check_that_it_works(parent);
         const bool failed_somewhere = most_of(comm, failed_here ? 1 : 0) == 1;
         const bool thrown_somewhere = most_of(comm, result == outcome::success ? 0 : 1) == 1;
@@ -442,7 +340,7 @@ TEST_CASE("a rank that finds no memory where data moves between nodes tells its 
                 const scarce_memory memory(comm.rank() == last, n, how, true);
                 result = outcome_of([&] { f(fresh, x, y); }, what);
             }
-            const bool failed_here = failed;
+            const bool failed_here = scarce_memory::has_failed();
             const outcome next = outcome_of([&] { fresh.barrier(); }, afterwards);
             INFO("outcome ", int(result), ": ", what, "; then ", afterwards);
             CHECK(most_of(comm, int(next)) == -most_of(comm, -int(next)));

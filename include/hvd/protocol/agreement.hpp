@@ -190,13 +190,25 @@ template <header_channel C, class Values>
     throw_difference(channel.rank(), slice<const call_header>(all), field::content);
 }
 
+// The same after `make`, which completes the header, and makes what the calls that follow need. It
+// may fail on this rank alone. Then no rank makes those calls: this one throws its exception, the
+// others peer_error with its text.
+template <header_channel C, class Make, class Values>
+[[gnu::cold]] table<call_header> agree_on(C& channel, call_header& mine, time_point limit,
+                                          Make&& make, Values&& values) {
+    table<call_header> all;
+    const std::exception_ptr failure = attempt(mine, make);
+    exchange_after(failure, [&] { all = agree_on(channel, mine, limit, values); });
+    return all;
+}
+
 // The same with a hash of the values as content.
 template <header_channel C, class Values>
 [[gnu::cold]] table<call_header> agree_on_values(C& channel, std::string_view name,
                                                  time_point limit, Values&& values) {
     call_header mine = agreement_header(name);
-    mine.content = content_of_values(values);
-    return agree_on(channel, mine, limit, values);
+    return agree_on(
+        channel, mine, limit, [&] { mine.content = content_of_values(values); }, values);
 }
 
 // This rank refuses by itself; its peers know nothing of it.
@@ -209,10 +221,11 @@ template <class... Parts>
 // the order of calls is kept, and the peers throw peer_error with the reason.
 template <header_channel C, class... Parts>
 [[gnu::cold, noreturn]] void refuse_call(C& channel, const Parts&... parts) {
-    const message why = text("hvd: ", parts...);
+    message why;
     call_header mine = agreement_header("a refusal");
+    const std::exception_ptr no_text = attempt(mine, [&] { why = text("hvd: ", parts...); });
     mine.refuse(why);
-    channel.post_refusal(mine, never);
+    exchange_after(no_text, [&] { channel.post_refusal(mine, never); });
     // a channel that compares no calls has told nobody
     throw usage_error(channel.rank(), text(why, " (rank ", channel.rank(), ")"));
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "../comm/communicator.hpp"
 #include "../protocol/agreement.hpp"
@@ -34,16 +35,32 @@ template <class Comm, class... Parts>
     refuse_call(channel_of(comm), parts...);
 }
 
-// **Collective**. Agrees on values that all ranks must have alike; `content` is a hash of them.
-// Returns the sum of the ranks' numbers.
-template <class Comm, class Values>
-std::uint64_t agree_on_values(Comm& comm, const char* name, const hash& content,
-                              std::uint64_t number, Values&& values) {
+// Makes what this rank needs for its next call, which its peers make, too. That may fail on this
+// rank alone: then the call is refused, so that the peers learn of it and the ranks stay in step.
+template <class Comm, class Options, class F>
+auto prepare_call(Comm& comm, collective kind, const Options& o, F make) {
+    if constexpr (requires { comm.forfeit_call(o); }) {
+        try {
+            return make();
+        } catch (...) {
+            comm.forfeit_call(o);
+            throw;
+        }
+    } else {
+        return prepare(access::session_of(comm), kind, o, make);
+    }
+}
+
+// **Collective**. Agrees on values that all ranks must have alike. `make` gives the header a hash
+// of them as content, and this rank's number as count. It also makes what the next calls need: if
+// it fails on one rank, no rank makes them. Returns the sum of the ranks' numbers.
+template <class Comm, class Make, class Values>
+std::uint64_t agree_after(Comm& comm, const char* name, Make&& make, Values&& values) {
     call_header mine = agreement_header(name);
-    mine.content = content.value();
-    mine.count = number;
     std::uint64_t total = 0;
-    for (const call_header& h : agree_on(channel_of(comm), mine, never, values)) total += h.count;
+    for (const call_header& h :
+         agree_on(channel_of(comm), mine, never, [&] { make(mine); }, values))
+        total += h.count;
     return total;
 }
 
@@ -57,9 +74,12 @@ void agree_on_values(Comm& comm, const char* name, Values&& values) {
 // anyway.
 class said_epoch {
 public:
-    void begin(std::uint64_t epoch) { epoch_ = epoch; }
+    void begin(std::uint64_t epoch) {
+        name_ = name_in_epoch(epoch, {});
+        epoch_ = epoch;
+    }
     // For calls without a plan: their name, which is empty without an epoch.
-    message name() const { return epoch_ ? name_in_epoch(*epoch_, {}) : message(); }
+    std::string_view name() const { return name_; }
     // For plans.
     template <class Plans>
     void tell(Plans& plans) const {
@@ -68,6 +88,7 @@ public:
 
 private:
     std::optional<std::uint64_t> epoch_;
+    message name_;
 };
 
 }  // namespace detail

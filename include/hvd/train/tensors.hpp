@@ -105,10 +105,9 @@ bool is_finite_element(const T& x) {
 }
 
 template <class T>
-bool all_finite(std::span<const tensor_view<T>> tensors) {
-    for (const auto& tensor : tensors)
-        for (const T& x : elements(tensor))
-            if (!is_finite_element(x)) return false;
+bool all_finite(const tensor_view<T>& tensor) {
+    for (const T& x : elements(tensor))
+        if (!is_finite_element(x)) return false;
     return true;
 }
 

@@ -28,17 +28,15 @@ void step_by_adasum(host_calls<Comm>& calls, const parameter_list& parameters,
                            .frozen = p.frozen});
     }
     mirror.fetch(stream);
-    withheld_step own(on_host);
-    step();
-    mirror.fetch(stream);
-    own.take_back();
     try {
-        own.combine(calls, name);
+        withheld_step(on_host).combine(calls, name, [&] {
+            step();
+            mirror.fetch(stream);
+        });
     } catch (...) {
         mirror.store(stream);
         throw;
     }
-    own.take();
     mirror.store(stream);
 }
 

@@ -32,11 +32,11 @@ public:
     /// @throws hvd::mismatch_error if the ranks have other options or parameters, hvd::peer_error.
     synchronized_gradients<T, device> synchronize(cudaStream_t stream = nullptr) {
         this->reduce(stream, true);
-        if (this->has_changed()) {
+        if (this->lists_are_old()) {
             this->refresh_lists();
             if (options_.shard_state) take_slices();
         }
-        return {this->rank(), gradients_, shared_gradients_, shared_gradients_, this->open_};
+        return {this->rank(), gradients_, shared_gradients_, {}, this->open_};
     }
 
     /// The communicator of the gradients.

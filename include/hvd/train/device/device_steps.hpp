@@ -132,18 +132,31 @@ public:
         }
     }
 
-    // **Collective**: returns true if a rank makes its buckets anew.
-    template <class Reducer>
-    bool agree(Reducer& all, const std::string& described) {
-        agree_on_options(calls_, all.take_agreement_name(), all.options_, described);
-        return all.reports_.agree(calls_, all.parameters_.size(), described != all.agreed_);
+    template <class F>
+    static auto prepared(F make) {
+        return make();
+    }
+    template <class F>
+    static auto on_all(F make) {
+        return make();
     }
 
-    void add_buckets(member_lists&& members, const parameter_list& parameters,
-                     const optimizer_options& options, const reduce_options& scales) {
+    // **Collective**: returns true if a rank makes its buckets anew.
+    template <class Reducer>
+    bool agree(Reducer& all) {
+        agree_on_options(calls_, all.take_agreement_name(), all.options_, all.parameters_);
+        return all.reports_.agree(calls_, all.parameters_.size(), all.has_changed());
+    }
+
+    void list_buckets(member_lists&& members, const parameter_list&, const optimizer_options&,
+                      const reduce_options&) {
+        listed_ = std::move(members);
+    }
+    void make_plans(const parameter_list& parameters, const optimizer_options& options,
+                    const reduce_options& scales) {
         reduction_ = options.shard_state || options.error_feedback ? collective::reduce_scatter
                                                                    : collective::allreduce;
-        for (auto& of : members)
+        for (auto& of : std::exchange(listed_, {}))
             buckets.add({comm_, std::move(of), parameters, options,
                          device_plan_options{.name = scales.name,
                                              .prescale = scales.prescale,
@@ -202,7 +215,7 @@ private:
         const current_device here(session_->device(), rank());
         if (!is_capturing(stream, rank())) return;
         all.reports_.keep();
-        if (described(all.parameters_) == all.agreed_) all.sealed_ = true;
+        if (!all.has_changed()) all.sealed_ = true;
     }
 
     void refuse_reduction(collective kind, std::string_view why) {
@@ -223,6 +236,7 @@ private:
             buckets.for_each([&](auto& bucket) { bucket.with_feedback(f); });
     }
 
+    member_lists listed_;            // the members of the buckets that are made next
     later_streams writers_of_rest_;  // of gradients that are in no bucket
     cuda_event edge_;                // between a step's stream and the communicator's own
     cuda_event end_of_uncounted_;    // of the reports that do not count

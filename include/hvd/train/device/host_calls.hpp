@@ -49,6 +49,13 @@ public:
     int size() const { return comm_.size(); }
     device_channel& channel() { return channel_; }
 
+    // Called in a handler: this rank could not prepare a call that its peers make. Not all calls
+    // here are compared, so that the communicator is given up.
+    template <class Options>
+    [[gnu::cold]] void forfeit_call(const Options&) {
+        channel_.session().give_up(what_of(std::current_exception()));
+    }
+
     template <class X, class Op>
     void allreduce(X&& x, const Op& op, const reduce_options& o = {}) {
         const auto whole = flat_view(x);

@@ -57,7 +57,7 @@ public:
     // **Collective**.
     template <class Comm>
     void reduce(host_calls<Comm>& calls, const optimizer_options& o, double prescale,
-                double postscale, const std::vector<float>& residual, std::string_view name,
+                double postscale, std::vector<float>& residual, std::string_view name,
                 cudaStream_t stream) {
         for (const report& r : reports_) {
             session_.wait(r.done, "sparse gradient", session_.limit_for({}));
@@ -81,7 +81,7 @@ private:
     void store(cudaStream_t stream) {
         constexpr std::size_t bytes_in_the_time_of_a_copy = 32 << 10;
         std::vector<tensor_view<T>> parts;
-        rows_.append_parts(parts);
+        rows_.parts().for_each([&](const tensor_view<T>& part) { parts.push_back(part); });
         const std::size_t bytes = on_device_.size() * sizeof(T);
         if (parts.size() > bytes / bytes_in_the_time_of_a_copy) return table_.store(stream);
         const current_device here(session_.device(), session_.rank());
@@ -143,7 +143,7 @@ public:
     void clear() override { rows_of::clear(); }
     void zero(cudaStream_t stream) override { rows_of::zero(stream); }
     void reduce(calls& by, const optimizer_options& o, double prescale, double postscale,
-                const std::vector<float>& residual, std::string_view name, cudaStream_t stream,
+                std::vector<float>& residual, std::string_view name, cudaStream_t stream,
                 bool) override {
         rows_of::reduce(by, o, prescale, postscale, residual, name, stream);
     }
@@ -172,7 +172,8 @@ void sparse_allreduce(Comm& comm, const sparse_view<T, device>& mine, const into
                             columns);
     detail::device_sparse_gradient<T> rows(calls.channel().session(), 0, dense, columns, o.policy);
     rows.add(mine, stream);
-    rows.reduce(calls, {.op = o.op, .codec = o.codec}, 1, 1, {}, o.name, stream);
+    std::vector<float> no_residual;
+    rows.reduce(calls, {.op = o.op, .codec = o.codec}, 1, 1, no_residual, o.name, stream);
 }
 
 }  // namespace v0

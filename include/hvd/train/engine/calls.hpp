@@ -99,6 +99,12 @@ public:
         at(name, plain).refuse(why);
     }
 
+    // Called in a handler: this rank could not prepare a call that its peers make.
+    template <class Options>
+    [[gnu::cold]] void forfeit_call(const Options& o) {
+        refuse(name_of(o), what_of(std::current_exception()));
+    }
+
     // The plans that are made next belong to the tensor with this name. The next forward pass needs
     // those with lower numbers first.
     void begin_plans_of(std::string_view name, std::size_t number) {
@@ -154,9 +160,10 @@ public:
         return object;
     }
 
-    named_plan plan_gradients(const std::vector<flat_tensor>& list, gradient_op op,
+    named_plan plan_gradients(std::span<const flat_tensor> tensors, gradient_op op,
                               const reduce_options& o) {
-        return named_plan([own = *this, list, op, how = first(), o = plain(o)] {
+        std::vector<flat_tensor> list(tensors.begin(), tensors.end());
+        return named_plan([own = *this, list = std::move(list), op, how = first(), o = plain(o)] {
             auto named = own.at(own.plans_, how);
             return start_call(named, collective::allreduce, o,
                               [&] { return flat_allreduce(list, op, o); });

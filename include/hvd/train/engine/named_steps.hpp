@@ -110,17 +110,33 @@ public:
         agree_on_step(all);
     }
 
+    // A rank makes its buckets by itself. The others learn at the end of the step if it can't.
+    template <class F>
+    static auto prepared(F make) {
+        return make();
+    }
+    template <class F>
+    static auto on_all(F make) {
+        return make();
+    }
     template <class Reducer>
-    static bool agree(const Reducer&, const std::string&) {
+    static bool agree(const Reducer&) {
         return true;
     }
+    static void refuse_rest_after_failure() {}
 
-    void add_buckets(member_lists&& members, parameter_list& parameters,
-                     const optimizer_options& options, const reduce_options& scales) {
-        for (auto& of : members) {
-            calls_.begin_plans_of(name_of_bucket(parameters, of), of.front());
+    void list_buckets(member_lists&& members, parameter_list& parameters,
+                      const optimizer_options& options, const reduce_options& scales) {
+        for (auto& of : members)
             buckets.add({calls_, std::move(of), parameters, options, scales, {}});
-        }
+    }
+    void make_plans(const parameter_list& parameters, const optimizer_options&,
+                    const reduce_options&) {
+        buckets.for_each([&](auto& bucket) {
+            const auto& members = bucket.members();
+            calls_.begin_plans_of(name_of_bucket(parameters, members), members.front());
+            bucket.make_plan(calls_);
+        });
     }
 
     // The ranks compare the epoch at the end of a step.
@@ -168,7 +184,7 @@ private:
             or_fail([&] {
                 all.seal();
                 all.zero_unreported(behind);
-                buckets.start_rest(behind);
+                buckets.start_while([](const auto&) { return true; });
             });
         } catch (...) {  // all ranks throw it at the end of the step
         }
@@ -184,7 +200,7 @@ private:
     template <class Reducer, class Say>
     static void say_step(const Reducer& all, Say say) {
         say_options(all.options_, say);
-        say("parameters", all.agreed_ ? std::string_view(*all.agreed_) : std::string_view());
+        say("parameters", all.agreed_ ? described(all.parameters_) : std::string());
         say("epoch", all.epoch_.name());
     }
 

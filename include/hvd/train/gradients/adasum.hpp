@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
-#include <string>
+#include <span>
 #include <type_traits>
 #include <vector>
 
+#include "../../protocol/step_question.hpp"
 #include "../../fusion/fuse.hpp"
 #include "../agreement.hpp"
 #include "elements.hpp"
@@ -20,16 +22,26 @@ namespace detail {
 // Combines vectors pairwise, tensor by tensor. It holds one rank's slices of the vectors of all
 // ranks: a vector has a slice of each tensor. Neighbours are combined first, so that a binary tree
 // in rank order grows level by level. A vector without a neighbour goes up unchanged. A level takes
-// two messages, however many tensors there are.
+// two messages, however many tensors there are. Its memory is made at once, so that no rank finds
+// none between the messages.
 template <class Comm>
 class adasum_tree {
 public:
     // `lengths` are those of the slices of one vector.
-    adasum_tree(Comm& comm, std::vector<double> slices, std::vector<std::size_t> lengths)
-        : comm_(comm), slices_(std::move(slices)), lengths_(std::move(lengths)) {
+    adasum_tree(Comm& comm, std::vector<std::size_t> lengths)
+        : comm_(comm), lengths_(std::move(lengths)) {
+        const std::size_t ranks = std::size_t(comm.size());
         for (const std::size_t n : lengths_) length_ += n;
-        for (std::size_t r = 0; r < std::size_t(comm.size()); ++r) alive_.push_back(r);
+        slices_.resize(length_ * ranks);
+        for (std::size_t r = 0; r < ranks; ++r) alive_.push_back(r);
+        largest_.resize(lengths_.size() * ranks);
+        products_.resize(3 * lengths_.size() * (ranks / 2));
     }
+
+    // The slices of all vectors, by rank.
+    std::span<double> slices() { return slices_; }
+    // The elements of the slices of one vector.
+    std::size_t length() const { return length_; }
 
     std::span<const double> combined() {
         while (alive_.size() > 1) combine_neighbours();
@@ -49,48 +61,52 @@ private:
     }
 
     void combine_neighbours() {
+        find_largest_elements();
         const std::size_t tensors = lengths_.size();
-        const std::vector<double> largest = largest_elements();
         // a·a, b·b and a·b of each tensor of each pair (a, b), of vectors scaled to 1
-        std::vector<double> products;
+        double* of_pair = products_.data();
         for (std::size_t p = 0; p + 1 < alive_.size(); p += 2)
             for_each_tensor(alive_[p], alive_[p + 1], [&](std::size_t t, auto a, auto b) {
-                append_products(products, a, largest[p * tensors + t], b,
-                                largest[(p + 1) * tensors + t]);
-            });
-        comm_.allreduce(products, sum, {.name = "adasum products"});
-
-        std::vector<std::size_t> next;
-        const double* of_pair = products.data();
-        for (std::size_t p = 0; p < alive_.size(); p += 2) {
-            next.push_back(alive_[p]);
-            if (p + 1 == alive_.size()) continue;
-            for_each_tensor(alive_[p], alive_[p + 1], [&](std::size_t t, auto a, auto b) {
-                combine(a, largest[p * tensors + t], b, largest[(p + 1) * tensors + t], of_pair);
+                put_products(of_pair, a, largest_[p * tensors + t], b,
+                             largest_[(p + 1) * tensors + t]);
                 of_pair += 3;
             });
+        comm_.allreduce(view(products_.data(), std::size_t(of_pair - products_.data())), sum,
+                        {.name = "adasum products"});
+
+        std::size_t left = 0;
+        of_pair = products_.data();
+        for (std::size_t p = 0; p < alive_.size(); p += 2) {
+            const std::size_t vector = alive_[p];
+            if (p + 1 < alive_.size())
+                for_each_tensor(vector, alive_[p + 1], [&](std::size_t t, auto a, auto b) {
+                    combine(a, largest_[p * tensors + t], b, largest_[(p + 1) * tensors + t],
+                            of_pair);
+                    of_pair += 3;
+                });
+            alive_[left++] = vector;
         }
-        alive_ = std::move(next);
+        alive_.resize(left);
     }
 
     // Vectors are scaled by their largest element, since the squares of very small or large
     // elements leave the range of double.
-    std::vector<double> largest_elements() {
-        std::vector<double> largest;
+    void find_largest_elements() {
+        double* next = largest_.data();
         for (const std::size_t v : alive_)
             for_each_tensor(v, v, [&](std::size_t, auto slice, auto) {
                 double m = 0;
                 for (const double x : slice) m = std::abs(x) > m || is_nan(x) ? std::abs(x) : m;
-                largest.push_back(m);
+                *next++ = m;
             });
-        comm_.allreduce(largest, max, {.name = "adasum largest elements"});
-        for (double& m : largest)
+        comm_.allreduce(view(largest_.data(), std::size_t(next - largest_.data())), max,
+                        {.name = "adasum largest elements"});
+        for (double& m : largest_)
             if (m == 0) m = 1;
-        return largest;
     }
 
-    static void append_products(std::vector<double>& products, std::span<const double> a,
-                                double a_scale, std::span<const double> b, double b_scale) {
+    static void put_products(double* products, std::span<const double> a, double a_scale,
+                             std::span<const double> b, double b_scale) {
         double aa = 0, bb = 0, ab = 0;
         for (std::size_t i = 0; i < a.size(); ++i) {
             const double x = a[i] / a_scale, y = b[i] / b_scale;
@@ -98,7 +114,9 @@ private:
             bb += y * y;
             ab += x * y;
         }
-        products.insert(products.end(), {aa, bb, ab});
+        products[0] = aa;
+        products[1] = bb;
+        products[2] = ab;
     }
 
     static void combine(std::span<double> a, double a_scale, std::span<const double> b,
@@ -116,77 +134,149 @@ private:
     std::vector<std::size_t> lengths_;
     std::size_t length_ = 0;
     std::vector<std::size_t> alive_;
+    std::vector<double> largest_, products_;  // of a level; the first one has the most
 };
 
-// **Collective**. The agreement takes a question along, if there is one.
+// Tensors of one type that Adasum combines: two exchanges of slices and the tree's messages
+// between. The elements travel as bytes. All memory but that of the calls' results is made before
+// the first call.
 template <class Comm>
-void agree_on_adasum(Comm& comm, const std::vector<tensor_ref>& tensors, const reduce_options& o,
-                     step_question* question = nullptr) {
-    hash content;
-    content.add(tensors.size()).add(o.prescale).add(o.postscale).add(o.name);
-    std::string types, shapes;
-    for (const tensor_ref& t : tensors) {
-        const std::span<const std::size_t> shape(t.extents, t.dimensions);
-        content.add(std::uint64_t(t.id)).add(shape.size());
-        for (const std::size_t extent : shape) content.add(extent);
-        const char* const comma = types.empty() ? "" : ", ";
-        types += text(comma, dtype_name(t.id));
-        shapes += text(comma, print_list(shape));
+class adasum_exchange {
+public:
+    adasum_exchange(Comm& comm, std::vector<flat_tensor> tensors, const reduce_options& o)
+        : comm_(comm),
+          tensors_(std::move(tensors)),
+          prescale_(o.prescale),
+          postscale_(o.postscale),
+          bytes_(std::size_t(comm.size())),
+          tree_(comm, lengths()),
+          mine_(tree_.length() * kind().bytes) {
+        std::size_t all = 0;
+        for_each_slice([&](std::size_t r, const flat_tensor&, std::size_t, std::size_t count) {
+            bytes_[r] += count * kind().bytes;
+            all += count * kind().bytes;
+        });
+        packed_.reserve(all);
+        for_each_slice([&](std::size_t, const flat_tensor& t, std::size_t begin, std::size_t n) {
+            packed_.insert(packed_.end(), t.at(begin), t.at(begin + n));
+        });
     }
-    const std::uint64_t yes = question != nullptr && question->ask() ? 1 : 0;
-    const std::uint64_t answers = agree_on_values(comm, "adasum", content, yes, [&](auto say) {
-        say("tensors", text(tensors.size()));
-        say("element type", types);
-        say("shape", shapes);
-        say("prescale", text(o.prescale));
-        say("postscale", text(o.postscale));
-        say("name", o.name);
-    });
-    if (question != nullptr) question->settle(answers > 0);
-}
 
-// Calls f(rank, tensor, begin, count) for the slice of each rank of each tensor, by rank.
-template <class F>
-void for_each_slice_of_adasum(const std::vector<flat_tensor>& tensors, std::size_t ranks, F f) {
-    for (std::size_t r = 0; r < ranks; ++r)
-        for (const flat_tensor& t : tensors) {
-            const std::size_t least = t.size() / ranks, rest = t.size() % ranks;
-            f(r, t, r * least + std::min(r, rest), least + (r < rest ? 1 : 0));
+    // **Collective**. The tensors stay as they are.
+    void run() {
+        const auto parts = comm_.alltoall(packed_, bytes_, {.name = "adasum"});
+        const std::span<double> slices = tree_.slices();
+        kind().to_doubles(parts.values.data(), slices.size(), prescale_, slices.data());
+        const std::span<const double> combined = tree_.combined();
+        kind().from_doubles(combined.data(), combined.size(), postscale_, mine_.data());
+        combined_ = comm_.allgather(mine_, {.name = "adasum"});
+    }
+
+    void store() {
+        const std::byte* next = combined_.values.data();
+        for_each_slice([&](std::size_t, const flat_tensor& t, std::size_t begin, std::size_t n) {
+            if (n > 0) std::memcpy(t.at(begin), next, n * kind().bytes);
+            next += n * kind().bytes;
+        });
+    }
+
+private:
+    const element_kind& kind() const { return tensors_.front().kind(); }
+
+    // Calls f(rank, tensor, begin, count) for the slice of each rank of each tensor, by rank.
+    template <class F>
+    void for_each_slice(F f) const {
+        const std::size_t ranks = std::size_t(comm_.size());
+        for (std::size_t r = 0; r < ranks; ++r)
+            for (const flat_tensor& t : tensors_) {
+                const std::size_t least = t.size() / ranks, rest = t.size() % ranks;
+                f(r, t, r * least + std::min(r, rest), least + (r < rest ? 1 : 0));
+            }
+    }
+
+    // Those of this rank's slices.
+    std::vector<std::size_t> lengths() const {
+        std::vector<std::size_t> all;
+        for_each_slice([&](std::size_t r, const flat_tensor&, std::size_t, std::size_t count) {
+            if (r == std::size_t(comm_.rank())) all.push_back(count);
+        });
+        return all;
+    }
+
+    Comm& comm_;
+    std::vector<flat_tensor> tensors_;
+    double prescale_, postscale_;
+    std::vector<std::size_t> bytes_;  // for each rank
+    std::vector<std::byte> packed_;
+    adasum_tree<Comm> tree_;
+    std::vector<std::byte> mine_;
+    gathered<std::byte> combined_;
+};
+
+// The tensors of one call.
+struct adasum_tensors {
+    std::vector<tensor_ref> described;
+    std::vector<std::vector<flat_tensor>> of_types;  // those of each element type
+
+    void add(const tensor_ref& described_as, const flat_tensor& t) {
+        described.push_back(described_as);
+        for (auto& list : of_types)
+            if (&list.front().kind() == &t.kind()) return list.push_back(t);
+        of_types.push_back({t});
+    }
+
+    std::uint64_t content(const reduce_options& o) const {
+        hash content;
+        content.add(described.size()).add(o.prescale).add(o.postscale).add(o.name);
+        for (const tensor_ref& t : described) {
+            content.add(std::uint64_t(t.id)).add(t.dimensions);
+            for (const std::size_t extent : shape_of(t)) content.add(extent);
         }
-}
+        return content.value();
+    }
 
-// Combines tensors of one type: two exchanges of slices and the tree's messages between. The
-// elements travel as bytes.
-template <class Comm>
-void combine_by_adasum(Comm& comm, const std::vector<flat_tensor>& tensors,
-                       const reduce_options& o) {
-    const std::size_t ranks = std::size_t(comm.size()), me = std::size_t(comm.rank());
-    const element_kind& kind = tensors.front().kind();
-    std::vector<std::byte> packed;
-    std::vector<std::size_t> bytes(ranks), lengths;
-    for_each_slice_of_adasum(
-        tensors, ranks,
-        [&](std::size_t r, const flat_tensor& t, std::size_t begin, std::size_t count) {
-            const std::byte* const slice = t.data() + begin * kind.bytes;
-            packed.insert(packed.end(), slice, slice + count * kind.bytes);
-            bytes[r] += count * kind.bytes;
-            if (r == me) lengths.push_back(count);
-        });
-    const auto parts = comm.alltoall(packed, bytes, {.name = "adasum"});
+    template <class Say>
+    void say(const reduce_options& o, Say tell) const {
+        message types, shapes;
+        for (const tensor_ref& t : described) {
+            const char* const comma = types.empty() ? "" : ", ";
+            types += text(comma, dtype_name(t.id));
+            shapes += text(comma, print_list(shape_of(t)));
+        }
+        tell("tensors", text(described.size()));
+        tell("element type", types);
+        tell("shape", shapes);
+        tell("prescale", text(o.prescale));
+        tell("postscale", text(o.postscale));
+        tell("name", o.name);
+    }
 
-    std::vector<double> slices(parts.values.size() / kind.bytes);
-    kind.to_doubles(parts.values.data(), slices.size(), o.prescale, slices.data());
-    adasum_tree<Comm> tree(comm, std::move(slices), std::move(lengths));
-    const std::span<const double> combined = tree.combined();
-    std::vector<std::byte> mine(combined.size() * kind.bytes);
-    kind.from_doubles(combined.data(), combined.size(), o.postscale, mine.data());
-    const auto all = comm.allgather(mine, {.name = "adasum"});
-    const std::byte* next = all.values.data();
-    for_each_slice_of_adasum(
-        tensors, ranks, [&](std::size_t, const flat_tensor& t, std::size_t begin, std::size_t n) {
-            if (n > 0) std::memcpy(t.data() + begin * kind.bytes, next, n * kind.bytes);
-            next += n * kind.bytes;
-        });
+private:
+    static std::span<const std::size_t> shape_of(const tensor_ref& t) {
+        return {t.extents, t.dimensions};
+    }
+};
+
+// **Collective**. Combines the tensors that `list` adds to its argument, on all ranks or on none.
+// `list` may fail on this rank alone. The agreement takes a question along, if there is one.
+template <class Comm, class List>
+void combine_by_adasum(Comm& comm, const reduce_options& o, List list,
+                       step_question* question = nullptr) {
+    adasum_tensors tensors;
+    std::vector<adasum_exchange<Comm>> exchanges;
+    const std::uint64_t answers = agree_after(
+        comm, "adasum",
+        [&](call_header& mine) {
+            list(tensors);
+            for (auto& of_type : tensors.of_types)
+                exchanges.emplace_back(comm, std::move(of_type), o);
+            mine.content = tensors.content(o);
+            mine.count = question != nullptr && question->ask() ? 1 : 0;
+        },
+        [&](auto say) { tensors.say(o, say); });
+    if (question != nullptr) question->settle(answers > 0);
+    for (auto& exchange : exchanges) exchange.run();
+    for (auto& exchange : exchanges) exchange.store();
 }
 
 }  // namespace detail
@@ -210,22 +300,13 @@ void combine_by_adasum(Comm& comm, const std::vector<flat_tensor>& tensors,
 /// @snippet tests/train/snippets.cpp adasum
 template <class Comm, class... Parts>
 void adasum_allreduce(Comm& comm, const fused<Parts...>& tensors, const reduce_options& o = {}) {
-    std::vector<detail::tensor_ref> all;
-    tensors.for_each([&](const auto& tensor) { all.push_back(detail::erase(tensor)); });
-    detail::agree_on_adasum(comm, all, o);
-    [&]<class... T>(detail::type_list<T...>) {
-        const auto combine = [&]<class U>(std::type_identity<U>) {
-            static_assert(detail::is_float_element<U>, "hvd: adasum is for floating-point tensors");
-            std::vector<detail::flat_tensor> of_type;
-            tensors.for_each([&](const auto& tensor) {
-                using V = typename std::remove_cvref_t<decltype(tensor)>::value_type;
-                if constexpr (std::is_same_v<U, V>)
-                    of_type.push_back(detail::flat_tensor(detail::flat_view(tensor)));
-            });
-            if (!of_type.empty()) detail::combine_by_adasum(comm, of_type, o);
-        };
-        (combine(std::type_identity<T>()), ...);
-    }(detail::fused_types_t<fused<Parts...>>());
+    detail::combine_by_adasum(comm, o, [&](detail::adasum_tensors& all) {
+        tensors.for_each([&](const auto& tensor) {
+            using T = typename std::remove_cvref_t<decltype(tensor)>::value_type;
+            static_assert(detail::is_float_element<T>, "hvd: adasum is for floating-point tensors");
+            all.add(detail::erase(tensor), detail::flat_tensor(detail::flat_view(tensor)));
+        });
+    });
 }
 
 /// Combines one tensor of every rank by Adasum.

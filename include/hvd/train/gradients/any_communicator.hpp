@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <span>
 #include <utility>
-#include <vector>
 
 #include "../calls.hpp"
 #include "flat_allreduce.hpp"
@@ -34,7 +34,7 @@ public:
     int size() const noexcept { return !session_ ? 0 : session_->size(); }
 
     // Plans the reduction of tensors of one type, which are a list or one.
-    plan<any_backend> plan_gradients(const std::vector<flat_tensor>& list, gradient_op how,
+    plan<any_backend> plan_gradients(std::span<const flat_tensor> list, gradient_op how,
                                      const reduce_options& o) {
         return make(collective::allreduce, o, [&] { return flat_allreduce(list, how, o); });
     }

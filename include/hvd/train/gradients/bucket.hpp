@@ -22,14 +22,16 @@ namespace detail {
 template <class Calls>
 class gradient_bucket {
 public:
-    // **Collective**: the ranks agree on the plan. A question, if there is one, goes with the
-    // gradients.
-    gradient_bucket(Calls& comm, std::vector<std::size_t> members, parameter_list& parameters,
+    // Makes the memory of the bucket. A question, if there is one, goes with the gradients.
+    gradient_bucket(const Calls& comm, std::vector<std::size_t> members, parameter_list& parameters,
                     const optimizer_options& options, const reduce_options& scales,
                     shared<step_question> question)
-        : members_(std::move(members)), scales_(scales), question_(std::move(question)) {
+        : members_(std::move(members)),
+          op_(options.op),
+          scales_(scales),
+          question_(std::move(question)) {
         if (options.error_feedback) {
-            feedback_.emplace(comm, members_, parameters, options, scales, std::move(question_));
+            feedback_.emplace(comm, members_, parameters, options, std::move(question_));
             return;
         }
         for (const std::size_t i : members_) gradients_.push_back(parameters[i].gradient);
@@ -37,12 +39,19 @@ public:
             answer_.resize(gradients_.front().kind().bytes);
             gradients_.push_back(flat_tensor(answer_.data(), 1, gradients_.front().kind()));
         }
-        if (options.codec == gradient_codec::none) {
-            plan_ = comm.plan_gradients(gradients_, options.op, scales);
+        if (options.codec != gradient_codec::none)
+            wire_ = gradient_wire(options.codec, size_of(gradients_));
+    }
+
+    // **Collective**: the ranks agree on the plan.
+    void make_plan(Calls& comm) {
+        if (feedback_) return feedback_->make_plans(comm, op_, scales_);
+        if (!wire_) {
+            plan_ = comm.plan_gradients(gradients_, op_, scales_);
             return;
         }
-        wire_ = gradient_wire(options.codec, size_of(gradients_));
-        plan_ = comm.plan_gradients({wire_.tensor()}, options.op, {.name = scales.name});
+        const flat_tensor halves = wire_.tensor();
+        plan_ = comm.plan_gradients({&halves, 1}, op_, {.name = scales_.name});
     }
 
     const std::vector<std::size_t>& members() const { return members_; }
@@ -87,6 +96,7 @@ public:
 
 private:
     std::vector<std::size_t> members_;
+    gradient_op op_;
     std::vector<flat_tensor> gradients_;  // and the answer, if there is a question
     reduce_options scales_;
     shared<step_question> question_;

@@ -19,10 +19,11 @@ namespace detail {
 
 using member_lists = std::vector<std::vector<std::size_t>>;
 
-// Calls `refuse` with a text for an index of the options that names no parameter.
+// Calls `refuse` with a text for an index of the options that names no parameter. `grouped` has a
+// zero for each parameter.
 template <class Refuse>
-void check_members(std::size_t parameters, const optimizer_options& options, Refuse refuse) {
-    std::vector<char> grouped(parameters);
+void check_members(std::vector<char> grouped, const optimizer_options& options, Refuse refuse) {
+    const std::size_t parameters = grouped.size();
     for (const auto& group : options.groups)
         for (const std::size_t i : group) {
             if (i >= parameters) refuse("a group names parameter ", i, "; there are ", parameters);

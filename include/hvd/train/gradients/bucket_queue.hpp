@@ -60,10 +60,10 @@ public:
         for (; started_ < buckets_.size() && complete(buckets_[started_].members()); ++started_)
             buckets_[started_].start();
     }
+    // Those that have not started come behind the place.
     template <class Place>
-    void start_rest(Place behind) {
+    void follow(Place behind) {
         for (std::size_t b = started_; b < buckets_.size(); ++b) buckets_[b].follow(behind);
-        start_while([](const auto&) { return true; });
     }
 
     // For calls that are matched by name, which start in any order: returns the bucket of parameter

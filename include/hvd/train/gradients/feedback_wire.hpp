@@ -26,10 +26,10 @@ namespace detail {
 template <class Calls>
 class feedback_wire {
 public:
-    // **Collective**: the ranks agree on the plans. It makes the residuals of the members, which
-    // have zeros at first. A question, if there is one, is put to each rank behind its slices.
-    feedback_wire(Calls& comm, const std::vector<std::size_t>& members, parameter_list& parameters,
-                  const optimizer_options& options, const reduce_options& scales,
+    // Makes the residuals of the members, which have zeros at first. A question, if there is one,
+    // is put to each rank behind its slices.
+    feedback_wire(const Calls& comm, const std::vector<std::size_t>& members,
+                  parameter_list& parameters, const optimizer_options& options,
                   shared<step_question> question)
         : codec_(options.codec), question_(std::move(question)) {
         constexpr std::size_t vector = 16 / sizeof(feedback_element);
@@ -53,7 +53,11 @@ public:
         next_residual_.resize(own);
         own_rounded_.resize(own);
         begin_ = own * std::size_t(rank);
-        reduce_ = options.op == gradient_op::average
+    }
+
+    // **Collective**: the ranks agree on the plans.
+    void make_plans(Calls& comm, gradient_op op, const reduce_options& scales) {
+        reduce_ = op == gradient_op::average
                       ? comm.plan_reduce_scatter(sum_, average, into(mean_), scales)
                       : comm.plan_reduce_scatter(sum_, hvd::sum, into(mean_), scales);
         gather_ = comm.plan_allgather(own_rounded_, into(rounded_), {.name = "rounded gradients"});
@@ -92,6 +96,7 @@ public:
     }
 
     void finish() {
+        if (!running_) return;  // send_back() has failed
         running_.wait();
         for (const piece& p : pieces_)
             p.kind->decode(codec_, half(rounded_, p.place), p.count, p.gradient, 1);

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "../agreement.hpp"
 #include "adasum.hpp"
 #include "gradient_wire.hpp"
 #include "options.hpp"
@@ -55,12 +56,15 @@ void reduce_gradients(Comm& comm, const Views& gradients, const Op& op, gradient
     if (codec == gradient_codec::none) return comm.allreduce(fuse(gradients), op, scales);
     using backend = typename Comm::backend_type;
     if (!reduces_wire_of<backend>(codec)) refuse_call(comm, no_wire_text);
-    const std::vector<flat_tensor> list = flat_list(gradients);
-    gradient_wire wire(codec, size_of(list));
-    wire.encode(list, scales.prescale);
-    with_wire_type<backend>(codec, [&]<class Half>(Half) {
-        comm.allreduce(wire.as<Half>(), op, {.name = scales.name});
+    const reduce_options o{.name = scales.name};
+    std::vector<flat_tensor> list;
+    gradient_wire wire = prepare_call(comm, collective::allreduce, o, [&] {
+        list = flat_list(gradients);
+        return gradient_wire(codec, size_of(list));
     });
+    wire.encode(list, scales.prescale);
+    with_wire_type<backend>(codec,
+                            [&]<class Half>(Half) { comm.allreduce(wire.as<Half>(), op, o); });
     wire.decode(list, scales.postscale);
 }
 
@@ -102,10 +106,14 @@ void partial_distributed_gradients(Comm& comm, const Values& parameters, const V
     if (count != std::size(gradients))
         detail::refuse_call(comm, "there are ", count, " parameters and ", std::size(gradients),
                             " gradients");
-    std::vector<std::remove_cvref_t<decltype(*std::data(gradients))>> shared;
     const auto is_local = [&](std::size_t i) { return local.contains(std::data(parameters)[i]); };
-    for (std::size_t i = 0; i < count; ++i)
-        if (!is_local(i)) shared.push_back(std::data(gradients)[i]);
+    const auto shared = detail::prepare_call(
+        comm, detail::collective::allreduce, reduce_options{.name = "gradients"}, [&] {
+            std::vector<std::remove_cvref_t<decltype(*std::data(gradients))>> all;
+            for (std::size_t i = 0; i < count; ++i)
+                if (!is_local(i)) all.push_back(std::data(gradients)[i]);
+            return all;
+        });
     distributed_gradients(comm, shared, o);
     if (!o.scale_local) return;
     for (std::size_t i = 0; i < count; ++i)  // this comes last: a call that fails changes nothing

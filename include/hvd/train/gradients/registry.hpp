@@ -26,8 +26,9 @@ struct registered_parameter {
     std::size_t columns = 0;  // columns of a sparse parameter
     sparse_policy policy = sparse_policy::automatic;
     bool frozen = false;
-    int reports = 0;       // number of reports of its gradient since the last step
-    bool written = false;  // a pass since the last step has reported it, also in no_sync()
+    bool agreed_frozen = false;  // as the ranks agreed
+    int reports = 0;             // number of reports of its gradient since the last step
+    bool written = false;        // a pass since the last step has reported it, also in no_sync()
     // Empty without error feedback: what the rounding of this rank's slice of the reduced gradient
     // has lost so far; of a sparse one, what the rounding of this rank's own rows has. It is here
     // since the buckets are made anew when other parameters are frozen.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../../core/op.hpp"
+#include "../agreement.hpp"
 #include "options.hpp"
 
 namespace hvd {
@@ -30,11 +31,14 @@ public:
         : learns_(o.order != bucket_order::reverse && o.op != gradient_op::adasum),
           once_(o.order == bucket_order::learnt_once) {}
 
-    // Gradient i is complete on this rank.
-    void complete(std::size_t i) {
-        if (now_.size() <= i) now_.resize(i + 1);
-        now_[i] = ++reported_;
+    // Makes the memory for the reports of this many gradients, so that no step needs any.
+    void make_room(std::size_t parameters) {
+        if (seen_.capacity() < parameters) seen_.reserve(2 * parameters);
+        now_.resize(parameters);
     }
+
+    // Gradient i is complete on this rank.
+    void complete(std::size_t i) { now_[i] = ++reported_; }
 
     void drop_step() {
         now_.assign(now_.size(), 0);
@@ -68,12 +72,12 @@ public:
     template <class Calls>
     bool agree(Calls& calls, std::size_t parameters, bool anew) {
         if (!learns_) return anew;
-        std::vector<std::int64_t> latest = {anew ? 1 : 0, steps_};
-        for (std::size_t i = 0; i < parameters; ++i)
-            latest.push_back(seen_.empty() ? 0
-                             : missed(i)   ? std::int64_t(parameters) + 1
-                                           : seen_[i]);
-        calls.allreduce(latest, max, {.name = "order of reports"});
+        const reduce_options o{.name = "order of reports"};
+        std::vector<std::int64_t> latest = prepare_call(calls, collective::allreduce, o, [&] {
+            places_.reserve(parameters);
+            return latest_places(parameters, anew);
+        });
+        calls.allreduce(latest, max, o);
         const bool all_anew = latest[0] != 0;
         places_.assign(latest.begin() + 2, latest.end());
         const bool learnt = parameters > 0 && places_[0] > 0;
@@ -102,6 +106,15 @@ public:
     }
 
 private:
+    std::vector<std::int64_t> latest_places(std::size_t parameters, bool anew) const {
+        std::vector<std::int64_t> latest = {anew ? 1 : 0, steps_};
+        for (std::size_t i = 0; i < parameters; ++i)
+            latest.push_back(seen_.empty() ? 0
+                             : missed(i)   ? std::int64_t(parameters) + 1
+                                           : seen_[i]);
+        return latest;
+    }
+
     static bool looks_after(std::int64_t steps) {
         return steps == 1 || steps == 9 || steps == 99 || steps % 1000 == 999;
     }

@@ -221,9 +221,26 @@ protected:
     }
 
     // True if the step begins with an agreement of the ranks.
-    bool agrees_first() const { return !sealed_ && agrees_on(detail::described(parameters_)); }
-    bool agrees_on(const std::string& described) const {
-        return described != agreed_ || dropped_ || reports_.due();
+    bool agrees_first() const { return !sealed_ && (has_changed() || dropped_ || reports_.due()); }
+
+    // True if the parameters are not those that the ranks agreed on. A registered one changes in
+    // nothing but this.
+    bool has_changed() const {
+        if (agreed_ != parameters_.size()) return true;
+        for (const auto& p : parameters_)
+            if (p.frozen != p.agreed_frozen) return true;
+        return false;
+    }
+    void keep_agreement() {
+        agreed_ = parameters_.size();
+        for (auto& p : parameters_) p.agreed_frozen = p.frozen;
+    }
+
+    // Registers a parameter, with the memory that reports of it need.
+    void add_parameter(registered_parameter p) {
+        reports_.make_room(parameters_.size() + 1);
+        parameters_.push_back(std::move(p));
+        sealed_ = false;
     }
 
     double pass_scale() const {
@@ -233,7 +250,8 @@ protected:
     optimizer_options options_;
     parameter_list parameters_;
     report_order reports_;
-    std::optional<std::string> agreed_;  // the parameters of the buckets, as all ranks have them
+    // The number of the parameters of the buckets, if all ranks have them alike.
+    std::optional<std::size_t> agreed_;
     bool sealed_ = false;
     bool some_reported_ = false;
     bool open_ = false;               // true while a synchronized_gradients exists

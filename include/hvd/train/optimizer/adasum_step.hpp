@@ -19,33 +19,49 @@ namespace detail {
 // changes, so that a failure leaves the parameters as they were before.
 class withheld_step {
 public:
-    // Construct it before the step.
-    explicit withheld_step(const parameter_list& parameters) : parameters_(parameters) {
-        for (const auto& p : parameters)
+    explicit withheld_step(const parameter_list& parameters) : parameters_(parameters) {}
+
+    // **Collective**. `step` is this rank's own, which may fail there alone.
+    template <class Comm, class Step>
+    void combine(Comm& comm, std::string_view name, Step step, step_question* question = nullptr) {
+        const auto list = [&](adasum_tensors& changes) {
+            keep();
+            make(step);
+            take_back();
+            for_each([&](const registered_parameter& p, std::byte*, std::byte* kept) {
+                if (!p.travels()) return;
+                const flat_tensor change(kept, p.value.size(), p.value.kind());
+                changes.add(change.ref(), change);
+            });
+        };
+        combine_by_adasum(comm, {.name = name}, list, question);
+        take();
+    }
+
+private:
+    void keep() {
+        for (const auto& p : parameters_)
             kept_.emplace_back(p.value.data(), p.value.data() + (p.frozen ? 0 : p.value.bytes()));
     }
 
-    // Call it after the step. It keeps the new values of local parameters, and the changes of the
-    // others.
+    template <class Step>
+    void make(Step step) {
+        try {
+            step();
+        } catch (...) {
+            for_each([](const registered_parameter& p, std::byte* now, const std::byte* kept) {
+                std::memcpy(now, kept, p.value.bytes());
+            });
+            throw;
+        }
+    }
+
+    // Keeps the new values of local parameters, and the changes of the others.
     void take_back() {
         for_each([](const registered_parameter& p, std::byte* now, std::byte* kept) {
             std::swap_ranges(now, now + p.value.bytes(), kept);
             if (p.travels()) p.value.kind().subtract(kept, now, p.value.size());
         });
-    }
-
-    template <class Comm>
-    void combine(Comm& comm, std::string_view name, step_question* question = nullptr) {
-        std::vector<flat_tensor> changes;
-        std::vector<tensor_ref> described;
-        for_each([&](const registered_parameter& p, std::byte*, std::byte* kept) {
-            if (!p.travels()) return;
-            changes.emplace_back(kept, p.value.size(), p.value.kind());
-            described.push_back(changes.back().ref());
-        });
-        const reduce_options o{.name = name};
-        agree_on_adasum(comm, described, o, question);
-        if (!changes.empty()) combine_by_adasum(comm, changes, o);
     }
 
     void take() {
@@ -55,7 +71,6 @@ public:
         });
     }
 
-private:
     // Calls f with each parameter that is stepped, its memory and what is kept of it.
     template <class F>
     void for_each(F f) {

@@ -131,7 +131,7 @@ protected:
     }
 
     // The lists of tensors are out of date.
-    bool has_changed() const { return changed_; }
+    bool lists_are_old() const { return changed_; }
     bool take_change() { return std::exchange(changed_, false); }
 
     // The gradients travel by these, and the calls beside them.
@@ -140,7 +140,7 @@ protected:
     auto& calls() noexcept { return steps_.calls(); }
 
     // The name of calls that are no buckets'.
-    message epoch_name() const { return epoch_.name(); }
+    std::string_view epoch_name() const { return epoch_.name(); }
 
     bool has_sparse() const;
 
@@ -179,11 +179,34 @@ private:
 
     // Collective if something has changed since the last step.
     void seal();
-    void make_buckets(std::string described);
+    void make_buckets();
+    // Makes the buckets without their plans, which may fail on this rank alone. Returns false if
+    // they are as they were.
+    bool list_buckets(bool anew);
+    // Does something that the ranks do together. After a failure they agree again.
+    template <class F>
+    auto or_forget_agreement(F f) {
+        try {
+            return f();
+        } catch (...) {
+            forget_agreement();
+            throw;
+        }
+    }
     reduce_options scales() const;
 
+    // Starts buckets in order, while `complete` says that all members of the next are ready.
+    template <class Complete>
+    void start_while(Complete complete) {
+        try {
+            steps_.buckets.start_while(complete);
+        } catch (...) {
+            steps_.refuse_rest_after_failure();
+            throw;
+        }
+    }
     void start_complete_buckets() {
-        steps_.buckets.start_while([&](const auto& members) { return all_reported(members); });
+        start_while([&](const auto& members) { return all_reported(members); });
     }
     void zero_unreported(place behind) {
         reports::for_each_zero([&](const auto& p) { steps_.zero(p.gradient, behind); });
@@ -299,8 +322,7 @@ std::size_t gradient_reducer<Steps>::add(registered_parameter p) {
     require_closed();
     steps_.check(p);
     check_registration(steps_.rank(), parameters_, p);
-    parameters_.push_back(std::move(p));
-    sealed_ = false;
+    reports::add_parameter(std::move(p));
     return parameters_.size() - 1;
 }
 
@@ -363,7 +385,7 @@ template <class Steps>
 void gradient_reducer<Steps>::reduce_sparse(place behind, bool by_rows) {
     const reduce_options o = scales();
     for (const auto& t : tables_) {
-        const auto& p = parameters_[t->parameter()];
+        auto& p = parameters_[t->parameter()];
         if (p.frozen) continue;
         auto&& by = steps_.calls_for(p.name);
         t->reduce(by, options_, o.prescale, o.postscale, p.residual, epoch_.name(), behind,
@@ -375,25 +397,33 @@ template <class Steps>
 void gradient_reducer<Steps>::seal() {
     if (sealed_) return;
     changed_ = true;
-    std::string described = detail::described(parameters_);
-    if (reports::agrees_on(described)) make_buckets(std::move(described));
+    if (reports::agrees_first()) make_buckets();
     sealed_ = true;
 }
 
 template <class Steps>
-void gradient_reducer<Steps>::make_buckets(std::string described) {
+void gradient_reducer<Steps>::make_buckets() {
     if (parameters_.empty()) steps_.refuse(reports::nothing_to_train);
-    check_members(parameters_.size(), options_,
+    check_members(steps_.prepared([&] { return std::vector<char>(parameters_.size()); }), options_,
                   [this](const auto&... why) { steps_.refuse(why...); });
-    const bool anew = steps_.agree(*this, described);
+    const bool anew = steps_.agree(*this);
+    const bool makes = or_forget_agreement(
+        [&] { return steps_.on_all([&] { return list_buckets(anew); }); });
+    if (!makes) return;
+    or_forget_agreement([&] { steps_.make_plans(parameters_, options_, scales()); });
+    steps_.tell(epoch_);
+    reports::keep_agreement();
+}
+
+template <class Steps>
+bool gradient_reducer<Steps>::list_buckets(bool anew) {
     member_lists members = bucket_members(parameters_, options_,
                                           reports_.expected(parameters_.size(), options_.unused));
-    if (!anew && members == steps_.buckets.members()) return;
+    if (!anew && members == steps_.buckets.members()) return false;
     steps_.fetch_residuals(parameters_);
     forget_agreement();
-    steps_.add_buckets(std::move(members), parameters_, options_, scales());
-    agreed_ = std::move(described);
-    steps_.tell(epoch_);
+    steps_.list_buckets(std::move(members), parameters_, options_, scales());
+    return true;
 }
 
 template <class Steps>
@@ -450,11 +480,8 @@ void gradient_reducer<Steps>::keep_residuals() {
 template <class Steps>
 void gradient_reducer<Steps>::step_by_adasum(void (*step)(void*, double), void* optimizer,
                                              double factor) {
-    withheld_step own(parameters_);
-    step(optimizer, factor);
-    own.take_back();
-    own.combine(calls(), epoch_.name(), steps_.question().get());
-    own.take();
+    withheld_step(parameters_).combine(
+        calls(), epoch_.name(), [&] { step(optimizer, factor); }, steps_.question().get());
 }
 
 }  // namespace detail

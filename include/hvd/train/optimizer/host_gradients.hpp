@@ -45,7 +45,7 @@ protected:
     // **Collective**.
     synchronized_gradients<T> synchronize(bool by_rows) {
         this->reduce({}, by_rows);
-        if (this->take_change()) this->refresh_lists();
+        if (this->take_change() || !this->tables().empty()) this->refresh_lists();
         list_parts();
         return {this->rank(), gradients_, this->shared_gradients_, shared_parts_, this->open_};
     }
@@ -66,7 +66,8 @@ protected:
             this->refuse(
                 "gradients of float16 and a scaled loss are for optimizers::float_masters: ",
                 "divided in 16 bits, small ones would vanish");
-        for (const auto& part : shared_parts_) scale(part, factor);
+        for (const auto& parts : shared_parts_)
+            parts.for_each([&](const tensor_view<T>& part) { scale(part, factor); });
         for (const auto& p : parameters_)
             if (p.kind == parameter_kind::local && !p.frozen) p.gradient.scale(factor);
     }
@@ -83,7 +84,7 @@ protected:
     using typed::gradients_, typed::values_;
 
 private:
-    using typed::parameters_;
+    using typed::parameters_, typed::shared_parts_;
     using typename typed::table_type;
 
     void list_parts() {
@@ -91,22 +92,22 @@ private:
         auto next = this->tables().begin();
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             if (parameters_[i].kind == parameter_kind::shared)
-                shared_parts_.push_back(this->shared_gradients_[i]);
+                shared_parts_.push_back({this->shared_gradients_[i]});
             if (parameters_[i].kind != parameter_kind::sparse) continue;
             if (!parameters_[i].frozen)
-                static_cast<const table_type&>(**next).append_parts(shared_parts_);
+                shared_parts_.push_back(static_cast<const table_type&>(**next).parts());
             ++next;
         }
     }
 
     bool are_finite() const {
-        bool all = all_finite<T>(shared_parts_);
+        bool all = true;
+        for (const auto& parts : shared_parts_)
+            parts.for_each([&](const tensor_view<T>& part) { all &= all_finite(part); });
         for (const auto& p : parameters_)
             if (p.kind == parameter_kind::local && !p.frozen) all &= p.gradient.all_finite();
         return all;
     }
-
-    std::vector<tensor_view<T>> shared_parts_;  // of the gradients, without rows that are zero
 };
 
 }  // namespace detail

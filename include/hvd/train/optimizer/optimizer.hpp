@@ -163,8 +163,9 @@ private:
         else optimizer_.step();
     }
 
+    // The next synchronize() lists the tables again.
     void step_by_rows() {
-        auto values = this->values_, gradients = this->gradients_;
+        auto &values = this->values_, &gradients = this->gradients_;
         this->for_each_rows([&](std::size_t i, const sparse_view<T>& rows) {
             optimizer_.step_rows(i, values[i], rows);
             values[i] = gradients[i] = {};

@@ -86,10 +86,10 @@ void say_options(const optimizer_options& o, Say&& say) {
 // **Collective**.
 template <class Comm>
 void agree_on_options(Comm& comm, const char* name, const optimizer_options& o,
-                      std::string_view parameters) {
+                      const parameter_list& parameters) {
     agree_on_values(comm, name, [&](auto say) {
         say_options(o, say);
-        say("parameters", parameters);
+        say("parameters", described(parameters));
     });
 }
 

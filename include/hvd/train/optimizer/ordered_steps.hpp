@@ -38,9 +38,8 @@ public:
         }
         try {
             take();
-        } catch (const usage_error& e) {
-            if (!all.peers_step_anyway()) all.abandon(e.what());
-            else if (steps.tells_peers()) all.keep_refused_step();
+        } catch (...) {
+            tell_refused_report(all);
             throw;
         }
         if (all.quiet()) return;
@@ -60,7 +59,7 @@ public:
         const bool reduced = !agrees_first && left == 0 && all.finish_for_peers();
         why = without_prefix(why);
         if (left > 0) steps.refuse_reductions(left, why);
-        else if (agrees_first || all.agrees_on_more()) steps.refuse_next(all, why);
+        else if (agrees_first || (reduced && all.agrees_on_more())) steps.refuse_next(all, why);
         if (reduced && !sparse && !steps.is_broken()) return all.end_step();  // as on the peers
         all.give_up();
         if (left > 1) all.forget_agreement();  // as the peers do: several of their calls fail
@@ -84,7 +83,8 @@ public:
         all.seal();
         all.steps_.join_writers(behind);
         all.zero_unreported(behind);
-        all.steps_.buckets.start_rest(behind);
+        all.steps_.buckets.follow(behind);
+        all.start_while([](const auto&) { return true; });
     }
 
     // The rest of this class is what only devices do.
@@ -105,8 +105,18 @@ public:
     static void check(const registered_parameter&) {}
     static void fetch_residuals(const parameter_list&) {}
     static void store_residuals(const parameter_list&) {}
+    static void refuse_rest_after_failure() {}
 
 protected:
+    // Called in a handler: a report is wrong, or this rank has no memory for it.
+    template <class Reducer>
+    [[gnu::cold]] static void tell_refused_report(Reducer& all) {
+        call_header told;
+        attempt(told, [] { throw; });
+        if (!all.peers_step_anyway()) all.abandon(told.text);
+        else if (all.steps_.tells_peers()) all.keep_refused_step();
+    }
+
     // Returns the reason without what a refusal adds again.
     static std::string_view without_prefix(std::string_view why) {
         constexpr std::string_view hvd = "hvd: ";
@@ -157,24 +167,48 @@ public:
         refuse_one(why);
     }
 
+    // The call of the next bucket has failed on this rank as it began, and was refused. The peers
+    // make those of the rest, too.
+    [[gnu::cold]] void refuse_rest_after_failure() {
+        const std::size_t next = buckets.started() + 1;
+        if (next < buckets.size()) buckets.come_apart();
+        for (std::size_t b = next; b < buckets.size(); ++b)
+            refuse_one("an earlier call of this step has failed");
+    }
+
+    // Makes what the next agreement needs, or refuses it.
+    template <class F>
+    auto prepared(F make) {
+        return prepare_call(calls_, collective::agree, hvd::options{}, make);
+    }
+    // **Collective**: the same on all ranks or on none.
+    template <class F>
+    auto on_all(F make) {
+        return run_on_all(channel_of(calls_), "buckets", never, make);
+    }
+
     // **Collective**: returns true if a rank makes its buckets anew.
     template <class Reducer>
-    bool agree(Reducer& all, const std::string& described) {
+    bool agree(Reducer& all) {
         try {
-            agree_on_options(calls_, all.take_agreement_name(), all.options_, described);
+            agree_on_options(calls_, all.take_agreement_name(), all.options_, all.parameters_);
         } catch (const mismatch_error& e) {
             if (runs_a_plan(e)) stand_in();
             throw;
         }
-        return all.reports_.agree(calls_, all.parameters_.size(), described != all.agreed_);
+        return all.reports_.agree(calls_, all.parameters_.size(), all.has_changed());
     }
 
-    void add_buckets(member_lists&& members, parameter_list& parameters,
+    // Makes the buckets, and later their plans.
+    void list_buckets(member_lists&& members, parameter_list& parameters,
                      const optimizer_options& options, const reduce_options& scales) {
         const std::size_t asks = bucket_with_question(members, parameters, options);
         for (std::size_t b = 0; b < members.size(); ++b)
             buckets.add({calls_, std::move(members[b]), parameters, options, scales,
                          b == asks ? question() : shared<step_question>()});
+    }
+    void make_plans(const parameter_list&, const optimizer_options&, const reduce_options&) {
+        buckets.for_each([&](auto& bucket) { bucket.make_plan(calls_); });
     }
 
     void tell(const said_epoch& epoch) { epoch.tell(buckets); }

@@ -9,6 +9,7 @@
 #include "../../core/lean/finite.hpp"
 #include "../../core/tensor_view.hpp"
 #include "../../protocol/agreement.hpp"
+#include "../sparse/rows.hpp"
 #include "../tensors.hpp"
 
 namespace hvd {
@@ -73,16 +74,17 @@ private:
     friend double global_norm(const synchronized_gradients<U>&);
     friend loss_scale;
 
-    // `parts` are the shared tensors without rows that are zero.
+    // `parts` are those of the shared tensors, on the host.
     synchronized_gradients(int rank, std::span<const tensor_view<T, Space>> tensors,
                            std::span<const tensor_view<T, Space>> shared,
-                           std::span<const tensor_view<T, Space>> parts, bool& open)
+                           std::span<const detail::gradient_parts<T, Space>> parts, bool& open)
         : rank_(rank), tensors_(tensors), shared_(shared), parts_(parts), open_(&open) {
         open = true;
     }
 
     int rank_;
-    std::span<const tensor_view<T, Space>> tensors_, shared_, parts_;
+    std::span<const tensor_view<T, Space>> tensors_, shared_;
+    std::span<const detail::gradient_parts<T, Space>> parts_;
     double largest_norm_ = std::numeric_limits<double>::infinity();  // for a step on the device
     double factor_ = 1;  // that the step multiplies them by
     bool* open_;
@@ -93,9 +95,11 @@ private:
 template <class T>
 double global_norm(const synchronized_gradients<T>& gradients) {
     double squares = 0;
-    for (const auto& tensor : gradients.parts_)
-        for (const T& x : detail::elements(tensor))
-            squares += detail::as_double(x) * detail::as_double(x);
+    for (const auto& parts : gradients.parts_)
+        parts.for_each([&](const tensor_view<T>& part) {
+            for (const T& x : detail::elements(part))
+                squares += detail::as_double(x) * detail::as_double(x);
+        });
     return std::sqrt(squares) * gradients.factor_;
 }
 
@@ -132,7 +136,8 @@ double clip_by_norm(synchronized_gradients<T>& gradients, double largest,
         detail::refuse(gradients.rank(), "the norm of the gradients is ", norm,
                        ", and clip_by_norm has .error_if_nonfinite");
     const double factor = detail::clip_factor(norm, largest);
-    for (const auto& tensor : gradients.parts_) detail::scale(tensor, factor);
+    for (const auto& parts : gradients.parts_)
+        parts.for_each([&](const tensor_view<T>& part) { detail::scale(part, factor); });
     return norm;
 }
 

@@ -107,22 +107,27 @@ protected:
     using reducer::parameters_, reducer::reducer;
 
     void refresh_lists() {
-        values_.clear();
-        gradients_.clear();
-        shared_gradients_.clear();
-        for (const auto& p : parameters_) {
+        resize_lists(parameters_.size());
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            const auto& p = parameters_[i];
             const bool local = p.kind == parameter_kind::local;
             const auto gradient = p.gradient.template as<T, space>();
-            values_.push_back(p.frozen ? tensor() : p.value.template as<T, space>());
-            gradients_.push_back(p.frozen ? tensor() : gradient);
-            shared_gradients_.push_back(p.frozen || local ? tensor() : gradient);
+            values_[i] = p.frozen ? tensor() : p.value.template as<T, space>();
+            gradients_[i] = p.frozen ? tensor() : gradient;
+            shared_gradients_[i] = p.frozen || local ? tensor() : gradient;
         }
     }
 
     std::vector<tensor> values_, gradients_;
     std::vector<tensor> shared_gradients_;  // empty for local parameters
+    std::vector<gradient_parts<T, space>> shared_parts_;  // on the host, one for each tensor
 
 private:
+    // For one more parameter when it is registered, so that no step needs memory.
+    void resize_lists(std::size_t parameters) {
+        for (auto* list : {&values_, &gradients_, &shared_gradients_}) list->resize(parameters);
+    }
+
     template <class P, class G>
     std::size_t add_sparse(std::string_view name, P& value, G& gradient, std::size_t columns,
                            sparse_policy policy) {
@@ -138,6 +143,8 @@ private:
     template <class P, class G>
     std::size_t add(registered_parameter p, std::string_view name, P& value, G& gradient) {
         const auto shape = to_view(value).shape();
+        resize_lists(parameters_.size() + 1);
+        shared_parts_.reserve(parameters_.size() + 1);
         p.name = name;
         p.value = flat_tensor(flat_view<space>(value));
         p.gradient = flat_tensor(flat_view<space>(gradient));

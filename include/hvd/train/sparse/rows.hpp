@@ -38,6 +38,27 @@ struct sparse_rows {
 
 namespace detail {
 
+// A gradient as the parts that may be other than zero: all of it, or rows of a table.
+template <class T, class Space = host>
+struct gradient_parts {
+    tensor_view<T, Space> whole;
+    const std::vector<std::int64_t>* rows = nullptr;  // sorted; null: all
+    std::size_t columns = 0;
+
+    // Calls f with each part. Rows that follow each other are one.
+    template <class F>
+    void for_each(F f) const {
+        if (rows == nullptr) return f(whole);
+        for (std::size_t n = 0, end = 0; n < rows->size(); n = end) {
+            const std::int64_t first = (*rows)[n];
+            for (end = n + 1; end < rows->size() && (*rows)[end] == first + std::int64_t(end - n);)
+                ++end;
+            f(tensor_view<T, Space>(whole.data() + std::size_t(first) * columns,
+                                    {(end - n) * columns}));
+        }
+    }
+};
+
 // Calls f(row of the table, row of the values) for each row, in their order.
 template <class T, class Values, class F>
 void for_each_row(const tensor_view<T>& table, std::span<const std::int64_t> indices,

@@ -56,24 +56,50 @@ inline std::vector<std::pair<std::int64_t, std::size_t>> sorted(
     return places;
 }
 
-// Adds the rows of one index in their order, in double. Every rank gets the same bits.
-template <class T, class Wire>
-sparse_rows<T> merged(std::span<const std::int64_t> indices, std::span<const Wire> values,
-                      std::size_t columns, double factor) {
-    sparse_rows<T> result;
-    std::vector<double> sums(columns);
-    const auto places = sorted(indices);
-    for (std::size_t n = 0; n < places.size(); ++n) {
-        const auto [index, place] = places[n];
-        for (std::size_t c = 0; c < columns; ++c) sums[c] += as_double(values[place * columns + c]);
-        if (n + 1 < places.size() && places[n + 1].first == index) continue;
-        result.indices.push_back(index);
-        for (double& s : sums) {
-            result.values.push_back(from_double<T>(s * factor));
-            s = 0;
-        }
+// Adds the rows of one index in their order, in double. Every rank gets the same bits. All memory
+// is made where the indices are known, before the values are.
+template <class T>
+class row_merger {
+public:
+    row_merger(std::span<const std::int64_t> indices, std::size_t columns)
+        : places_(sorted(indices)), sums_(columns) {
+        std::size_t rows = 0;
+        for (std::size_t n = 0; n < places_.size(); ++n) rows += ends_row(n);
+        merged_.indices.reserve(rows);
+        merged_.values.reserve(rows * columns);
     }
-    return result;
+
+    // Returns the rows that the values add up to, times a factor.
+    template <class Wire>
+    sparse_rows<T> merge(std::span<const Wire> values, double factor) {
+        const std::size_t columns = sums_.size();
+        for (std::size_t n = 0; n < places_.size(); ++n) {
+            const auto [index, place] = places_[n];
+            for (std::size_t c = 0; c < columns; ++c)
+                sums_[c] += as_double(values[place * columns + c]);
+            if (!ends_row(n)) continue;
+            merged_.indices.push_back(index);
+            for (double& s : sums_) {
+                merged_.values.push_back(from_double<T>(s * factor));
+                s = 0;
+            }
+        }
+        return std::move(merged_);
+    }
+
+private:
+    bool ends_row(std::size_t n) const {
+        return n + 1 == places_.size() || places_[n + 1].first != places_[n].first;
+    }
+
+    std::vector<std::pair<std::int64_t, std::size_t>> places_;
+    std::vector<double> sums_;
+    sparse_rows<T> merged_;
+};
+
+template <class T>
+sparse_rows<T> merged(const sparse_view<T>& rows, std::size_t columns) {
+    return row_merger<T>(rows.indices, columns).template merge<T>(rows.values, 1);
 }
 
 template <class Wire, class T>
@@ -89,15 +115,19 @@ sparse_rows<T> gather_rows(Comm& comm, const sparse_rows<T>& mine, std::size_t c
                            gradient_op op) {
     const double factor = op == gradient_op::average ? 1.0 / comm.size() : 1;
     const auto indices = comm.allgather(mine.indices, {.name = "sparse indices"});
-    const auto values = comm.allgather(encoded<Wire>(mine.values), {.name = "sparse values"});
-    return merged<T, Wire>(indices.values, values.values, columns, factor);
+    const options o{.name = "sparse values"};
+    auto [wire, merger] = prepare_call(comm, collective::allgather, o, [&] {
+        return std::pair(encoded<Wire>(mine.values), row_merger<T>(indices.values, columns));
+    });
+    const auto values = comm.allgather(wire, o);
+    return merger.template merge<Wire>(values.values, factor);
 }
 
 // Sums or averages the table, and returns a factor that is still to be applied. The mean travels
 // for averages, and if the wire type is narrower than T: it is in the range of its inputs.
 template <class Wire, class T, class Comm>
-double reduce_in_range(Comm& comm, std::vector<Wire>& table, gradient_op op) {
-    const reduce_options o{.name = "sparse as dense"};
+double reduce_in_range(Comm& comm, std::vector<Wire>& table, gradient_op op,
+                       const reduce_options& o) {
     if constexpr (is_float_element<Wire>)
         if (op == gradient_op::average || !std::is_same_v<Wire, T>) {
             comm.allreduce(table, average, o);
@@ -107,26 +137,39 @@ double reduce_in_range(Comm& comm, std::vector<Wire>& table, gradient_op op) {
     return op == gradient_op::average ? 1.0 / comm.size() : 1;
 }
 
+template <class Wire, class T>
+std::vector<Wire> table_of(const sparse_rows<T>& mine, std::size_t rows, std::size_t columns) {
+    std::vector<Wire> table(rows * columns, from_double<Wire>(0));
+    for (std::size_t i = 0; i < mine.indices.size(); ++i)
+        for (std::size_t c = 0; c < columns; ++c)
+            table[std::size_t(mine.indices[i]) * columns + c] =
+                from_double<Wire>(as_double(mine.values[i * columns + c]));
+    return table;
+}
+
+// The ranks first tell which rows they have, so that the memory of the result is made before the
+// table travels.
 template <class Wire, class Comm, class T>
 sparse_rows<T> reduce_table(Comm& comm, const sparse_rows<T>& mine, std::size_t rows,
                             std::size_t columns, gradient_op op) {
-    std::vector<Wire> table(rows * columns, from_double<Wire>(0));
-    std::vector<std::uint8_t> present(rows);
-    const std::vector<Wire> wire = encoded<Wire>(mine.values);
-    for (std::size_t i = 0; i < mine.indices.size(); ++i) {
-        const std::size_t row = std::size_t(mine.indices[i]);
-        present[row] = 1;
-        for (std::size_t c = 0; c < columns; ++c) table[row * columns + c] = wire[i * columns + c];
-    }
-    const double factor = reduce_in_range<Wire, T>(comm, table, op);
-    comm.allreduce(present, max, {.name = "sparse rows"});
+    const reduce_options of_rows{.name = "sparse rows"}, of_table{.name = "sparse as dense"};
+    auto present = prepare_call(comm, collective::allreduce, of_rows,
+                                [&] { return std::vector<std::uint8_t>(rows); });
+    for (const std::int64_t row : mine.indices) present[std::size_t(row)] = 1;
+    comm.allreduce(present, max, of_rows);
+
     sparse_rows<T> result;
-    for (std::size_t row = 0; row < rows; ++row) {
-        if (present[row] == 0) continue;
-        result.indices.push_back(std::int64_t(row));
+    auto table = prepare_call(comm, collective::allreduce, of_table, [&] {
+        for (std::size_t row = 0; row < rows; ++row)
+            if (present[row] != 0) result.indices.push_back(std::int64_t(row));
+        result.values.reserve(result.indices.size() * columns);
+        return table_of<Wire>(mine, rows, columns);
+    });
+    const double factor = reduce_in_range<Wire, T>(comm, table, op, of_table);
+    for (const std::int64_t row : result.indices)
         for (std::size_t c = 0; c < columns; ++c)
-            result.values.push_back(from_double<T>(as_double(table[row * columns + c]) * factor));
-    }
+            result.values.push_back(
+                from_double<T>(as_double(table[std::size_t(row) * columns + c]) * factor));
     return result;
 }
 
@@ -138,10 +181,8 @@ inline bool gathers(sparse_policy policy, std::uint64_t all_rows, std::size_t ro
     return all_rows * (row_bytes + sizeof(std::int64_t)) < 2 * std::uint64_t(rows) * row_bytes;
 }
 
-// Returns the number of rows of all ranks together. **Collective**.
-template <class Comm>
-std::uint64_t agree_on_table(Comm& comm, dtype id, std::size_t mine, std::size_t rows,
-                             std::size_t columns, const sparse_options& o) {
+inline std::uint64_t content_of_table(dtype id, std::size_t rows, std::size_t columns,
+                                      const sparse_options& o) {
     hash content;
     content.add(std::uint64_t(id)).add(rows).add(columns);
     content.add(std::uint64_t(o.policy))
@@ -149,23 +190,40 @@ std::uint64_t agree_on_table(Comm& comm, dtype id, std::size_t mine, std::size_t
         .add(std::uint64_t(o.codec))
         .add(std::uint64_t(o.exact_sums))
         .add(o.name);
-    return agree_on_values(comm, "sparse_allreduce", content, mine, [&](auto say) {
-        say("element type", dtype_name(id));
-        say("rows", text(rows));
-        say("columns", text(columns));
-        say("policy", name_of(o.policy));
-        say("operation", name_of(o.op));
-        say("codec", name_of(o.codec));
-        say("name", o.name);
-        say("exact_sums", text(o.exact_sums));
-    });
+    return content.value();
 }
 
-template <class Wire, class Comm, class T>
-sparse_rows<T> sparse_allreduce_as(Comm& comm, const sparse_rows<T>& mine, std::size_t rows,
-                                   std::size_t columns, const sparse_options& o) {
-    const std::uint64_t all_rows =
-        agree_on_table(comm, dtype_traits<T>::id, mine.indices.size(), rows, columns, o);
+// Returns the number of rows of all ranks together. `give` returns that of this rank, which may
+// fail to have them. **Collective**.
+template <class Comm, class Give>
+std::uint64_t agree_on_table(Comm& comm, dtype id, std::size_t rows, std::size_t columns,
+                             const sparse_options& o, Give give) {
+    return agree_after(
+        comm, "sparse_allreduce",
+        [&](call_header& mine) {
+            mine.count = give();
+            mine.content = content_of_table(id, rows, columns, o);
+        },
+        [&](auto say) {
+            say("element type", dtype_name(id));
+            say("rows", text(rows));
+            say("columns", text(columns));
+            say("policy", name_of(o.policy));
+            say("operation", name_of(o.op));
+            say("codec", name_of(o.codec));
+            say("name", o.name);
+            say("exact_sums", text(o.exact_sums));
+        });
+}
+
+template <class Wire, class T, class Comm, class Give>
+sparse_rows<T> sparse_allreduce_as(Comm& comm, Give give, std::size_t rows, std::size_t columns,
+                                   const sparse_options& o) {
+    sparse_rows<T> mine;
+    const std::uint64_t all_rows = agree_on_table(comm, dtype_traits<T>::id, rows, columns, o, [&] {
+        mine = give();
+        return mine.indices.size();
+    });
     const std::size_t wider = o.exact_sums ? sizeof(T) / sizeof(Wire) : 1;  // rows of the table
     if (gathers(o.policy, all_rows, rows * wider, columns * sizeof(Wire)))
         return gather_rows<Wire>(comm, mine, columns, o.op);
@@ -182,6 +240,19 @@ void check_call(Comm& comm, const sparse_view<T>& mine, std::size_t rows, std::s
     if (!reduces_wire_of<typename Comm::backend_type>(o.codec)) refuse_call(comm, no_wire_text);
     if (const message wrong = wrong_rows(mine, rows, columns); !wrong.empty())
         refuse_call(comm, wrong);
+}
+
+// Reduces the rows that `give` returns, each index once. It may fail on this rank alone.
+template <class T, class Comm, class Give>
+sparse_rows<T> reduce_rows(Comm& comm, Give give, std::size_t rows, std::size_t columns,
+                           const sparse_options& o) {
+    if (o.codec == gradient_codec::none)
+        return sparse_allreduce_as<T, T>(comm, give, rows, columns, o);
+    sparse_rows<T> reduced;
+    with_wire_type<typename Comm::backend_type>(o.codec, [&](auto narrow) {
+        reduced = sparse_allreduce_as<decltype(narrow), T>(comm, give, rows, columns, o);
+    });
+    return reduced;
 }
 
 }  // namespace detail
@@ -201,14 +272,8 @@ template <class Comm, class T>
 sparse_rows<T> sparse_allreduce(Comm& comm, const sparse_view<T>& mine, std::size_t rows,
                                 std::size_t columns, const sparse_options& o = {}) {
     detail::check_call(comm, mine, rows, columns, o);
-    const auto local = detail::merged<T, T>(mine.indices, mine.values, columns, 1);
-    if (o.codec == gradient_codec::none)
-        return detail::sparse_allreduce_as<T>(comm, local, rows, columns, o);
-    sparse_rows<T> reduced;
-    detail::with_wire_type<typename Comm::backend_type>(o.codec, [&](auto narrow) {
-        reduced = detail::sparse_allreduce_as<decltype(narrow)>(comm, local, rows, columns, o);
-    });
-    return reduced;
+    return detail::reduce_rows<T>(
+        comm, [&] { return detail::merged(mine, columns); }, rows, columns, o);
 }
 
 /// Reduces sparse rows to a dense gradient, `into(table)`. The table (`rows` × `columns`,

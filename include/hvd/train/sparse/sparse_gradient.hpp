@@ -49,8 +49,14 @@ public:
     }
 
     void add(const sparse_view<T>& rows) {
+        const std::size_t before = rows_.indices.size();
         rows_.indices.insert(rows_.indices.end(), rows.indices.begin(), rows.indices.end());
-        rows_.values.insert(rows_.values.end(), rows.values.begin(), rows.values.end());
+        try {
+            rows_.values.insert(rows_.values.end(), rows.values.begin(), rows.values.end());
+        } catch (...) {
+            rows_.indices.resize(before);
+            throw;
+        }
     }
 
     void clear() { rows_ = {}; }
@@ -60,17 +66,22 @@ public:
     // of the last step are all that is cleared. Other residuals wait for commit().
     template <class Comm>
     void reduce(Comm& comm, const optimizer_options& o, double prescale, double postscale,
-                const std::vector<float>& residual, std::string_view name, bool by_rows) {
-        scale(view(rows_.values.data(), rows_.values.size()), prescale);
-        if (o.error_feedback)
-            with_wire_type<typename Comm::backend_type>(
-                o.codec, [&](auto narrow) { round_rows<decltype(narrow)>(residual); });
-        auto reduced = sparse_allreduce<Comm, T>(comm, rows_, row_count(), columns_,
-                                                 {.policy = policy_,
-                                                  .op = o.op,
-                                                  .codec = o.codec,
-                                                  .exact_sums = o.error_feedback,
-                                                  .name = name});
+                std::vector<float>& residual, std::string_view name, bool by_rows) {
+        const sparse_options how{.policy = policy_,
+                                 .op = o.op,
+                                 .codec = o.codec,
+                                 .exact_sums = o.error_feedback,
+                                 .name = name};
+        check_call(comm, sparse_view<T>(rows_), row_count(), columns_, how);
+        auto reduced = reduce_rows<T>(
+            comm,
+            [&] {
+                scale(view(rows_.values.data(), rows_.values.size()), prescale);
+                auto mine = merged<T>(rows_, columns_);
+                if (o.error_feedback) round<typename Comm::backend_type>(o.codec, mine, residual);
+                return mine;
+            },
+            row_count(), columns_, how);
         scale(view(reduced.values.data(), reduced.values.size()), postscale);
         by_rows_ = by_rows;
         zero();
@@ -101,17 +112,9 @@ public:
         return reduced_;
     }
 
-    // Appends the parts of the table that may be other than zero.
-    void append_parts(std::vector<tensor_view<T>>& parts) const {
-        if (!by_rows_) return parts.push_back(table_);
-        for (std::size_t n = 0, end = 0; n < reduced_.indices.size(); n = end) {
-            const std::int64_t first = reduced_.indices[n];
-            for (end = n + 1; end < reduced_.indices.size() &&
-                              reduced_.indices[end] == first + std::int64_t(end - n);)
-                ++end;
-            parts.push_back(
-                view(table_.data() + std::size_t(first) * columns_, (end - n) * columns_));
-        }
+    // They hold until the next reduction.
+    gradient_parts<T> parts() const {
+        return {table_, by_rows_ ? &reduced_.indices : nullptr, columns_};
     }
 
     // The step with the reduced rows was made. The residual of a row is added when it comes again.
@@ -137,18 +140,25 @@ private:
         });
     }
 
-    // Rounds the rows, with their residuals, to values that travel without further loss.
+    // Rounds rows, with their residuals, to values that travel without further loss. Residuals get
+    // their memory here, so that commit() does not fail after the step.
+    template <class Backend>
+    void round(gradient_codec codec, sparse_rows<T>& rows, std::vector<float>& residual) {
+        lost_.indices = rows.indices;
+        lost_.values.assign(rows.values.size(), 0);
+        if (!rows.indices.empty()) residual.reserve(table_.size());
+        with_wire_type<Backend>(codec,
+                                [&](auto narrow) { round_to<decltype(narrow)>(rows, residual); });
+    }
+
     template <class Half>
-    void round_rows(const std::vector<float>& residual) {
-        rows_ = merged<T, T>(rows_.indices, rows_.values, columns_, 1);
-        lost_.indices = rows_.indices;
-        lost_.values.assign(rows_.values.size(), 0);
+    void round_to(sparse_rows<T>& rows, const std::vector<float>& residual) {
         std::vector<Half> rounded(columns_);
-        for (std::size_t i = 0; i < rows_.indices.size(); ++i) {
-            T* const row = rows_.values.data() + i * columns_;
+        for (std::size_t i = 0; i < rows.indices.size(); ++i) {
+            T* const row = rows.values.data() + i * columns_;
             float* const lost = lost_.values.data() + i * columns_;
             if (!residual.empty())
-                std::copy_n(residual.data() + std::size_t(rows_.indices[i]) * columns_, columns_,
+                std::copy_n(residual.data() + std::size_t(rows.indices[i]) * columns_, columns_,
                             lost);
             round_with_losses(row, columns_, rounded.data(), lost);
             for (std::size_t c = 0; c < columns_; ++c) {
@@ -182,7 +192,7 @@ public:
     virtual void clear() = 0;
     virtual void zero(place behind) = 0;
     virtual void reduce(calls&, const optimizer_options&, double prescale, double postscale,
-                        const std::vector<float>& residual, std::string_view name, place behind,
+                        std::vector<float>& residual, std::string_view name, place behind,
                         bool by_rows) = 0;
     virtual void commit(std::vector<float>& residual) = 0;
 };
@@ -205,7 +215,7 @@ public:
     void clear() override { rows_of::clear(); }
     void zero(place) override { rows_of::zero(); }
     void reduce(calls& by, const optimizer_options& o, double prescale, double postscale,
-                const std::vector<float>& residual, std::string_view name, place,
+                std::vector<float>& residual, std::string_view name, place,
                 bool by_rows) override {
         rows_of::reduce(by, o, prescale, postscale, residual, name, by_rows);
     }
