@@ -143,6 +143,23 @@ TEST_CASE("a rank that is late for a staged call") {
     CHECK(emulation::live_objects() == 0);
 }
 
+TEST_CASE("the peers of a staged communicator that is given up need not wait for their deadline") {
+    for (int ranks = 2; ranks <= 4; ++ranks)
+        hvd::run_threads(ranks, [](world_type& world) {
+            const tensor<float> x{1};
+            hvd::communicator<hvd::staged<hvd::threads>> gpus(world, {.deadline = 5s});
+            if (world.rank() == 0)
+                hvd::detail::device_access::session_of(gpus)->give_up("it has had enough");
+            const std::string why =
+                text_of<hvd::peer_error>([&] { gpus.allreduce(x.view(), hvd::sum); });
+            CHECK_MESSAGE(
+                why.find(world.rank() == 0 ? "it has had enough" : "rank 0 left") != why.npos, why);
+            world.barrier();
+        });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
 TEST_CASE("a staged call that its own stream holds up") {
     const outcome seen = with_failures("", [](world_type& world) {
         const tensor<float> x{1};
@@ -198,6 +215,46 @@ TEST_CASE("a rank that is late for the host's part of a hierarchical communicato
     };
     late(true);
     late(false);
+}
+
+TEST_CASE("calls of a hierarchical communicator end when their engine gives a reason, and tell it") {
+    for (const bool by_nccl : {true, false})
+        hvd::run_threads(2, [&](world_type& world) {
+            const tensor<float> x{1}, all{0, 0};
+            cudaStream_t stream{};
+            cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+            std::atomic<bool> held = !by_nccl;
+            emulation::enqueue(stream, [&held] {
+                while (held) std::this_thread::yield();
+            });
+            {
+                hvd::communicator<hvd::hierarchical<nccl, hvd::threads>> gpus(
+                    world, {.deadline = 5s, .destructor_deadline = 200ms * slowness});
+                int asked = 0;
+                hvd::detail::device_access::session_of(gpus)->end_calls_if([&] {
+                    const bool ends = !by_nccl || ++asked > 3;
+                    return hvd::detail::message(ends ? "the engine has ended" : "");
+                });
+                // Rank 1 never makes the call. NCCL waits for it inside its first one. The host
+                // looks at the reason when the deadline has passed.
+                std::string why;
+                if (world.rank() == 0)
+                    why = text_of<hvd::peer_error>([&] {
+                        if (by_nccl) gpus.allreduce(x.view(), hvd::sum, {.stream = stream});
+                        else
+                            gpus.allgather(x.view(), hvd::into(all.view()),
+                                           {.deadline = 100ms, .stream = stream});
+                    });
+                if (world.rank() == 0)
+                    CHECK_MESSAGE(why.find("the engine has ended") != std::string::npos, why);
+                if (world.rank() == 0 && by_nccl) CHECK(asked > 3);
+                held = false;
+                world.barrier();
+            }
+            cudaStreamDestroy(stream);
+        });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
 }
 
 TEST_CASE("each rank of a node gets a GPU of its own, or all are told why not") {

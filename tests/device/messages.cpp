@@ -146,6 +146,25 @@ TEST_CASE("messages that this rank can see to be wrong are refused before anythi
     });
 }
 
+TEST_CASE("messages from and to neighbouring memory do not overlap") {
+    on_gpus(
+        [](auto& gpus) {
+            const int n = gpus.size(), r = gpus.rank(), next = (r + 1) % n, last = (r + n - 1) % n;
+            const float mine = float(r);
+            const tensor<float> x{-1, -1, mine, mine, -1, -1};
+            hvd::device_messages all;
+            all.send(hvd::device_view(x.data() + 2, 2), peer{next});
+            all.recv(into(hvd::device_view(x.data(), 2)), peer{last});
+            all.send(hvd::device_view(x.data() + 3, 1), peer{last});
+            all.recv(into(hvd::device_view(x.data() + 4, 1)), peer{next});
+            gpus.exchange(all);
+            const float from_last = float(last), from_next = float(next);
+            CHECK(x.values() ==
+                  std::vector<float>{from_last, from_last, mine, mine, from_next, -1});
+        },
+        3);
+}
+
 TEST_CASE("a rank that never sends is noticed at the deadline") {
     on_gpus(
         [](auto& gpus) {

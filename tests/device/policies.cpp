@@ -133,6 +133,10 @@ void check_overlaps() {
         CHECK_THROWS_AS(gpus.scatter(whole, hvd::into(part), hvd::root{0}), hvd::usage_error);
         CHECK_THROWS_AS(gpus.reduce(at(spare, 0, 2), hvd::into(part), hvd::sum, hvd::root{0}),
                         hvd::usage_error);
+        // The root's output has room for all.
+        CHECK_THROWS_AS(
+            gpus.reduce(at(spare, 0, 2), hvd::into(at(spare, 2, 1)), hvd::sum, hvd::root{0}),
+            hvd::usage_error);
     });
 }
 

@@ -166,31 +166,53 @@ void check_movements(Gpus& gpus, std::size_t count, bool even, Report&& report) 
     report(same_bytes(send, expected), "alltoall in place");
 }
 
+// The tensors of an alltoall in which sent(from, to) elements go from one rank to another.
+template <class T>
+struct uneven_exchange {
+    template <class F>
+    uneven_exchange(int ranks, int rank, F sent) {
+        const auto row = [&](int from) {
+            std::size_t all = 0;
+            for (int p = 0; p < ranks; ++p) all += sent(from, p);
+            return values_of<T>(from, all);
+        };
+        given = row(rank);
+        for (int p = 0; p < ranks; ++p) {
+            counts.push_back(sent(rank, p));
+            received.push_back(sent(p, rank));
+            std::size_t at = 0;
+            for (int q = 0; q < rank; ++q) at += sent(p, q);
+            for (const T& v : part(row(p), at, sent(p, rank))) expected.push_back(v);
+        }
+    }
+    hvd::device_options options() const { return {.counts = counts, .receive_counts = received}; }
+
+    std::vector<std::size_t> counts, received;
+    std::vector<T> given, expected;
+};
+
 // Rank r sends p times `count` elements to rank p, and one more to the ranks above it.
 template <class T, class Gpus, class Report>
 void check_uneven_alltoall(Gpus& gpus, std::size_t count, Report&& report) {
-    const int n = gpus.size(), r = gpus.rank();
-    const auto sent = [count](int from, int to) {
+    const uneven_exchange<T> x(gpus.size(), gpus.rank(), [count](int from, int to) {
         return count * std::size_t(to) + (from < to ? 1 : 0);
-    };
-    const auto row = [&](int from) {
-        std::size_t all = 0;
-        for (int p = 0; p < n; ++p) all += sent(from, p);
-        return values_of<T>(from, all);
-    };
-    std::vector<std::size_t> counts, received;
-    std::vector<T> expected;
-    for (int p = 0; p < n; ++p) {
-        counts.push_back(sent(r, p));
-        received.push_back(sent(p, r));
-        std::size_t at = 0;
-        for (int q = 0; q < r; ++q) at += sent(p, q);
-        for (const T& v : part(row(p), at, sent(p, r))) expected.push_back(v);
-    }
+    });
     memory m;
-    const auto send = m.tensor(row(r)), receive = m.tensor(std::vector<T>(expected.size()));
-    gpus.alltoall(send, hvd::into(receive), {.counts = counts, .receive_counts = received});
-    report(same_bytes(receive, expected), "alltoall of different parts");
+    const auto send = m.tensor(x.given), receive = m.tensor(std::vector<T>(x.expected.size()));
+    gpus.alltoall(send, hvd::into(receive), x.options());
+    report(same_bytes(receive, x.expected), "alltoall of different parts");
+}
+
+// Ranks r and p send each other r + p times `count` elements, over what they have sent.
+template <class T, class Gpus, class Report>
+void check_uneven_alltoall_in_place(Gpus& gpus, std::size_t count, Report&& report) {
+    const uneven_exchange<T> x(gpus.size(), gpus.rank(), [count](int from, int to) {
+        return count * std::size_t(from + to) + (from == to ? 0 : 1);
+    });
+    memory m;
+    const auto both = m.tensor(x.given);
+    gpus.alltoall(both, hvd::into(both), x.options());
+    report(same_bytes(both, x.expected), "alltoall of different parts in place");
 }
 
 // All operations of one element type.

@@ -100,6 +100,7 @@ TEST_CASE("movements of equal and different parts, on ranks with a GPU each") {
             reference::check_movements<std::int32_t>(gpus, count, true, report);
             reference::check_movements<std::int16_t>(gpus, count, false, report);
             reference::check_uneven_alltoall<double>(gpus, count, report);
+            reference::check_uneven_alltoall_in_place<float>(gpus, count, report);
         },
         true);
 }
@@ -113,9 +114,27 @@ TEST_CASE("reductions and movements around the borders of chunks") {
             reference::check_reduction<float>(gpus, count, hvd::average, report);
         reference::check_movements<float>(gpus, chunk / 2 + 1, true, report);
         reference::check_uneven_alltoall<float>(gpus, chunk / 2 + 1, report);
+        reference::check_uneven_alltoall_in_place<float>(gpus, chunk / 4 + 1, report);
     });
     CHECK(emulation::live_objects() == 0);
     emulation::reset();
+}
+
+TEST_CASE("an alltoall goes over its input only where it gives each rank as much as it takes") {
+    on_ranks(
+        [](auto& gpus) {
+            const reference::uneven_exchange<float> x(
+                gpus.size(), gpus.rank(), [](int from, int to) { return from < to ? 2u : 1u; });
+            const tensor<float> both(std::vector<float>(2 * std::size_t(gpus.size())));
+            has(text_of<hvd::usage_error>([&] {
+                    gpus.alltoall(hvd::device_view(both.data(), x.given.size()),
+                                  hvd::into(hvd::device_view(both.data(), x.expected.size())),
+                                  x.options());
+                }),
+                "they must be apart, or the same with the same counts");
+            check_works(gpus);
+        },
+        2);
 }
 
 // Later chunks take the memory of earlier ones, and larger calls take larger memory.

@@ -55,7 +55,85 @@ void on_ranks(int least, const hvd::communicator_options& options, F f) {
 
 constexpr auto long_time = 600s;
 
+// A session as a watcher sees it.
+struct session_of_watcher {
+    int rank() const { return 0; }
+    int device() const { return 0; }
+    bool broken() const { return is_broken; }
+    void give_up(std::string_view) noexcept { is_broken = true; }
+    void expire(const char*) {}
+    void look_from_outside() {}
+    std::atomic<bool> is_broken = false;
+};
+
+// A stream whose work waits.
+struct held_stream : user_stream {
+    held_stream() {
+        emulation::enqueue(handle, [this] {
+            while (is_held) std::this_thread::yield();
+        });
+    }
+    ~held_stream() { go_on(); }
+    void go_on() {
+        is_held = false;
+        cudaStreamSynchronize(handle);
+    }
+    std::atomic<bool> is_held = true;
+};
+
 }  // namespace
+
+TEST_CASE("a watcher keeps an event until it is reached, and lets go of it then") {
+    session_of_watcher session;
+    held_stream slow;
+    const user_stream quick;
+    const std::size_t before = emulation::live_objects();
+    const auto events = [before] { return emulation::live_objects() - before; };
+    const auto keep = [](auto& watcher, cudaStream_t stream) {
+        watcher.keep(hvd::detail::cuda_event(stream, 0));
+    };
+    {
+        hvd::detail::device_watcher<session_of_watcher> watcher(session);
+        CHECK(watcher.is_idle());
+        for (int i = 0; i < 5; ++i) {  // calls that are over take no memory
+            keep(watcher, quick.handle);
+            cudaStreamSynchronize(quick.handle);
+            CHECK(events() == 1);
+        }
+        keep(watcher, slow.handle);
+        CHECK(events() == 1);
+        keep(watcher, quick.handle);
+        cudaStreamSynchronize(quick.handle);
+        keep(watcher, quick.handle);
+        cudaStreamSynchronize(quick.handle);
+        CHECK_FALSE(watcher.is_idle());
+        CHECK(events() == 1);
+        CHECK_FALSE(watcher.is_idle());
+        session.is_broken = true;
+        CHECK(watcher.is_idle());  // nobody waits for the call of a session that was given up
+        CHECK(events() == 1);
+        session.is_broken = false;
+        slow.go_on();
+        CHECK(watcher.is_idle());
+        CHECK(events() == 0);
+        keep(watcher, quick.handle);
+    }
+    CHECK(events() == 0);
+    emulation::reset();
+}
+
+TEST_CASE("a watcher is idle when the work that it watches is over") {
+    session_of_watcher session;
+    held_stream slow;
+    hvd::detail::device_watcher<session_of_watcher> watcher(session);
+    watcher.add(hvd::detail::cuda_event(slow.handle, 0), "a call", hvd::detail::never);
+    CHECK_FALSE(watcher.is_idle());
+    slow.go_on();
+    CHECK(watcher.is_idle());
+    CHECK_FALSE(watcher.is_overdue());
+    watcher.stop();
+    CHECK(watcher.is_idle());
+}
 
 TEST_CASE_TEMPLATE("a rank that never makes a call for which a stream waits", Backend, nccl,
                    on_one_node) {

@@ -19,6 +19,9 @@ namespace {
 
 class scripted_coordinator {
 public:
+    explicit scripted_coordinator(const shared_secret& of_job = new_secret())
+        : job_secret_(of_job) {}
+
     // A process of a job of two, which waits for this coordinator.
     hvd::tcp_options options() const {
         hvd::tcp_options o = {};
@@ -29,6 +32,8 @@ public:
         o.secret = std::string(std::string_view(hex_of(job_secret_)));
         return o;
     }
+
+    std::uint16_t port() const { return listener_.port(); }
 
     // Waits for the next connection, and for what comes first on it.
     join_message await_join() {
@@ -83,7 +88,7 @@ public:
     }
 
 private:
-    const shared_secret job_secret_ = new_secret(), secret_ = membership_secret(job_secret_);
+    const shared_secret job_secret_, secret_ = membership_secret(job_secret_);
     listening_socket listener_{-1};
     strangers strangers_{secret_, rendezvous_rank};
     std::optional<framed_socket> link_;
@@ -129,12 +134,25 @@ TEST_CASE("a member is gone if its port is closed on this host, and not if it is
 }
 
 TEST_CASE("a coordinator that is stopped is left, and told that the process lives") {
-    scripted_coordinator coordinator;
+    // Both take seconds: one that has let a process in, and one that lets none in.
+    const shared_secret secret = new_secret();
+    scripted_coordinator coordinator, adviser(secret), next(secret);
+    const listening_socket stopped(-1);  // its system takes connections
     hvd::elastic_options bounds;
     bounds.join_deadline = std::chrono::seconds(20);
-    membership here(coordinator.options(), bounds);
+    membership here(coordinator.options(), bounds), there(adviser.options(), bounds);
     auto joined = std::async(std::launch::async, [&] { here.join({}, false); });
+    auto other = std::async(std::launch::async, [&] { there.join({}, false); });
+
     CHECK(coordinator.await_join().leaves == 0);
+    const std::uint64_t elsewhere = adviser.await_join().self.network + 1;
+    coordinator_message advice;
+    advice.what = coordinator_message::try_another;
+    adviser.say(advice, {member_at(11, elsewhere, stopped.port()),
+                         member_at(12, elsewhere, next.port())});
+    next.begin_epoch({next.await_join().self});
+    other.get();
+
     CHECK(coordinator.read_join_message().leaves == 1);  // after some seconds of silence
     const elastic_member self = coordinator.await_join().self;
     coordinator.begin_epoch({self});

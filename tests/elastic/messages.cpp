@@ -95,6 +95,9 @@ TEST_CASE("a message of a process is read strictly") {
     wrong.self.place.addresses = listening_place::most_addresses + 1;
     CHECK(why(wrong, 0) == "it gives too many addresses");
     wrong = plain();
+    wrong.self.coordinator.addresses = listening_place::most_addresses + 1;
+    CHECK(why(wrong, 0) == "it gives too many addresses");
+    wrong = plain();
     wrong.worked = {3, 0, 2, 0};
     wrong.recorded = {4, 0, 1, 0};
     CHECK(why(wrong, 3) == "");
@@ -229,6 +232,11 @@ TEST_CASE("a launcher hears of the work of those who have joined, in any epoch, 
         framed_socket another = reach(server, secret);
         another.queue(wire_bytes(plain()));
         CHECK(answer_of(another).what == coordinator_message::epoch_begins);
+        framed_socket early = reach(server, secret);
+        early.queue(wire_bytes(work_message{.step = 7}));
+        std::string reason;
+        CHECK(answer_of(early, &reason).what == coordinator_message::refused);
+        CHECK(reason.ends_with("it has not joined"));
     }
     CHECK(told.heard == std::vector<std::array<std::int64_t, 3>>{{3, 5, 50}, {3, 6, 60}});
 }

@@ -1576,6 +1576,7 @@ TEST_CASE("a rank that is ahead of a copy goes back by a step") {
                     comm.barrier();
                     // As if the copies of the others had come, and theirs had not.
                     if (comm.rank() == ahead) {
+                        for (account& a : all[std::size_t(r)].accounts) a.step(state.step());
                         hvd::detail::elastic_access::end_exchange(state);
                         hvd::detail::elastic_access::set_watch(state, {}, {});
                         state.commit();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <vector>
 
@@ -101,6 +102,31 @@ TEST_CASE("commits leave the copy alone that a slow file is made of: it has one 
         },
         alone);
     CHECK(state.kept().error == "");
+}
+
+TEST_CASE("the commit that is due is left out if the process does not write for its host any more") {
+    for (const bool writes_on : {true, false}) {
+        CAPTURE(writes_on);
+        const temporary_directory directory;
+        std::promise<void> begun, go_on;
+        std::vector<int> written;
+        {
+            hvd::detail::state_keeper keeper(directory.path(), {},
+                                             [&](hvd::detail::kept_writer&, int copy) {
+                                                 written.push_back(copy);
+                                                 if (copy != 0) return;
+                                                 begun.set_value();
+                                                 go_on.get_future().wait();
+                                             });
+            keeper.set_writes(true, 7);
+            keeper.commit(0, 1);
+            begun.get_future().wait();
+            keeper.commit(1, 2);
+            keeper.set_writes(writes_on, 7);
+            go_on.set_value();
+        }
+        CHECK(written == (writes_on ? std::vector{0, 1} : std::vector{0}));
+    }
 }
 
 }  // namespace slow_files_tests

@@ -168,6 +168,25 @@ TEST_CASE("a function .changed that throws on one rank holds up no other") {
     });
 }
 
+TEST_CASE("thresholds of nodes are tuned where they have several ranks, and keys have their number") {
+    const auto check = [](const hvd::detail::tuned_calls& calls, auto& comm, bool of_engine) {
+        CHECK(calls.of_engine == of_engine);
+        CHECK(calls.ranks == comm.size());
+        CHECK(calls.cross_nodes == (comm.cross_size() > 1));
+        CHECK(calls.share_a_node == (comm.local_size() > 1));
+    };
+    for (const int node_size : {1, 2, 4})
+        on_ranks_from(1, {.node_size = node_size}, [&](auto& comm) {
+            engine e{comm};
+            check(hvd::detail::tuned_engine(e).calls(), comm, true);
+            check(hvd::detail::tuned_communicator(comm).calls(), comm, false);
+            std::vector<float> x(3);
+            CHECK(hvd::tuning_key_of(e, x).ranks_per_node == comm.local_size());
+            CHECK(hvd::tuning_key_of(comm, x).ranks_per_node == comm.local_size());
+            CHECK(hvd::tuning_key_of(comm, x).ranks == comm.size());
+        });
+}
+
 TEST_CASE("a communicator and its plan are tuned, and their results stay exact") {
     on_ranks_from(1, {.node_size = 2}, [](auto& comm) {
         comm.retune({.chunk_bytes = 64, .exchange_chunk_bytes = 64, .most_in_slices = 0});

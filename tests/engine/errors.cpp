@@ -361,6 +361,26 @@ TEST_CASE("the text and rank of the first exception reach all ranks") {
     });
 }
 
+TEST_CASE("of several reasons to end an engine the first is told") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        std::vector<float> x(4), y(4);
+        hvd::named_options o;
+        if (comm.rank() == 1)
+            o.then = [&](std::exception_ptr) {  // the engine's thread calls it, and hears both
+                for (const char* const why : {"the data is gone", "and so is the network"})
+                    e.fail(std::make_exception_ptr(std::runtime_error(why)));
+            };
+        auto first = e.allreduce("x", x, hvd::sum, o);
+        const std::string text = text_of<hvd::peer_error>(
+            [&] { e.allreduce("only on " + std::to_string(comm.rank()), y, hvd::sum).wait(); });
+        CAPTURE(text);
+        CHECK(text.find("rank 1 failed: the data is gone") != std::string::npos);
+        CHECK(text.find("network") == std::string::npos);
+        first.wait();
+    });
+}
+
 TEST_CASE("ranks inside a unit name the rank that failed, and not one that heard of it") {
     on_ranks_from(2, [](auto& comm) {
         engine e{comm};

@@ -61,6 +61,12 @@ class Check(LauncherTest):
         (row,) = self.table("-H", "a", "--start-timeout", "0.3", ssh="sh -c 'sleep 1000' {command}", code=1)
         self.assertEqual(row[1], "not reached: no answer in time")
 
+    def test_a_talk_that_breaks_off_is_told_from_a_host_that_is_not_reached(self):
+        (self.folder / "ssh").write_text('#!/bin/sh\necho "reached yes"\necho "ssh: connection reset" >&2\nexit 255\n')
+        (self.folder / "ssh").chmod(0o755)
+        (row,) = self.table("-H", "a", ssh="./ssh {host} {command}", code=1)
+        self.assertEqual(row[1], "broken off: ssh: connection reset")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -146,7 +146,7 @@ class Jobs(LauncherTest):
         self.assert_second_interrupt_kills(job)
 
     def test_a_second_interrupt_kills_also_what_ranks_have_started(self):
-        job = self.start_it("-np", 2, "--kill-after", 1000, "sh", "-c", f"( {UNIMPRESSED} ) & trap '' TERM; wait")
+        job = self.start_it("-np", 2, "--kill-after", 1000, "sh", "-c", f"trap '' TERM; ( {UNIMPRESSED} ) & wait")
         self.assert_second_interrupt_kills(job)
 
     def test_nothing_is_left_when_hvdrun_is_killed(self):

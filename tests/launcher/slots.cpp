@@ -4,12 +4,19 @@
 
 #include <csignal>
 
+#include <poll.h>
+#include <unistd.h>
+
 #include "discovery.hpp"
 #include "epochs.hpp"
 #include "progress.hpp"
+#include "rank.hpp"
+#include "remote.hpp"
 #include "slots.hpp"
+#include "temporary_directory.hpp"
+#include "times.hpp"
 
-// The decisions of hvdrun's elastic jobs: times and random numbers come from the tests.
+// The decisions of hvdrun's jobs: times and random numbers come from the tests.
 
 using namespace hvdrun;
 
@@ -289,6 +296,16 @@ TEST_CASE("a change of epochs tells who joined, left and was lost, why, and how 
     CHECK(change.recovery == 0);
 }
 
+TEST_CASE("each loss has its own recovery, which counts from the first rank that was lost in it") {
+    epochs all;
+    all.begin(epoch(1, {{0, 10}, {1, 11}, {2, 12}, {3, 13}}, 5));
+    all.note_end(3, 7, "signal 9", false);
+    CHECK(all.begin(epoch(2, {{0, 10}, {1, 11}, {2, 12}}, 9))->recovery == 2);
+    all.note_end(2, 21, "signal 9", false);
+    all.note_lost_connection(1, 20);
+    CHECK(all.begin(epoch(3, {{0, 10}}, 23))->recovery == 3);
+}
+
 TEST_CASE("an epoch knows when all who have its state are gone") {
     epochs all;
     CHECK(!all.all_have_ended());
@@ -365,6 +382,71 @@ TEST_CASE("a discovery script that hangs is killed, and asked again") {
         CHECK(::kill(shell, 0) != 0);
         now += 31;
     }
+}
+
+TEST_CASE("a discovery script that fails in silence has none of the words of an earlier run") {
+    const hvd_test::temporary_directory folder;
+    const std::string been = (folder / "been").string();
+    discovery asked("[ -e " + been + " ] && exit 4; touch " + been + "; echo no hosts >&2; exit 3",
+                    1);
+    const auto why = [&](double now) {
+        while (!asked.look(now)) ::usleep(1000);
+        return asked.why();
+    };
+    CHECK(why(100) == "it ended with exit code 3: no hosts");
+    CHECK(why(200) == "it ended with exit code 4");
+}
+
+TEST_CASE("the folders of ranks have as many digits as the last one needs") {
+    const hvd_test::temporary_directory folder;
+    const auto name = [&](int rank, int ranks) {
+        return make_rank_folder(folder.path(), rank, ranks).substr(folder.path().size());
+    };
+    CHECK(name(0, 1) == "/rank.0");
+    CHECK(name(9, 10) == "/rank.9");
+    CHECK(name(9, 11) == "/rank.09");
+    CHECK(name(10, 11) == "/rank.10");
+    CHECK(name(10, 101) == "/rank.010");
+}
+
+TEST_CASE("a rank of another host is told to end, then to die, and at last its connection is cut") {
+    // In the place of that host's shell: it repeats what it hears, and does nothing.
+    hvdrun::rank one({.rank = 0, .host = "a"});
+    one.start_there({"sh", "-c", "trap '' TERM; printf %s \"$0\"; exec cat >&2", remote_greeting}, "");
+    screen shown(false);
+    const auto await = [](int file) {
+        pollfd ready{file, POLLIN, 0};
+        REQUIRE(::poll(&ready, 1, 30'000) == 1);
+    };
+    const auto heard = [&] {
+        await(one.errors());
+        char bytes[64];
+        const ssize_t n = ::read(one.errors(), bytes, sizeof bytes);
+        return std::string(bytes, n > 0 ? std::size_t(n) : 0);
+    };
+    while (!one.has_started()) {
+        await(one.output());
+        one.read_output(shown);
+    }
+    constexpr double patience = 5;
+    one.insist(1e9, patience);  // nobody has asked it to end
+    const double before = seconds();
+    one.ask_to_end("its job has ended");
+    const double after = seconds();
+    CHECK(heard() == "TERM\n");
+    one.insist(before + patience, patience);
+    one.terminate();
+    CHECK(heard() == "TERM\n");
+    one.insist(after + patience + 0.01, patience);
+    CHECK(heard() == "KILL\n");
+    one.insist(before + patience + 2, patience);
+    one.terminate();
+    CHECK(heard() == "TERM\n");  // it is there
+    one.insist(after + patience + 2.01, patience);
+    CHECK(heard() == "");
+    while (!one.look()) ::usleep(1000);
+    CHECK(one.how().signal == SIGKILL);
+    one.finish();
 }
 
 TEST_CASE("a job's samples a second are the sum of what its processes report of the last seconds") {

@@ -310,6 +310,19 @@ struct narrow_wire {
         return all;
     }
 
+    // The texts of the notices, if there is nothing else.
+    std::vector<std::string> texts() const {
+        std::vector<std::string> all;
+        failure_notice news;
+        constexpr std::size_t bytes = sizeof(frame) + sizeof news;
+        for (std::size_t at = 0; at + bytes <= written.size(); at += bytes) {
+            std::memcpy(static_cast<void*>(&news), written.data() + at + sizeof(frame),
+                        sizeof news);
+            all.emplace_back(news.text);
+        }
+        return all;
+    }
+
     std::size_t room = 0;
     std::vector<std::byte> written;
 };
@@ -356,6 +369,87 @@ TEST_CASE("after a cancel the peer gets the old bytes of the frame that is under
         CHECK(std::count(wire.written.begin() + sizeof(frame), wire.written.end(), std::byte(1)) ==
               1000);
         CHECK(!out.has_work());
+    }
+}
+
+TEST_CASE("a cancel forgets no notice, however much of it has gone, and data that has not begun") {
+    using kind = frame::kind;
+    const std::vector<std::byte> data(1000);
+    // Nothing, a part of the head, the head, and some of the notice.
+    for (const std::size_t gone : {std::size_t(0), std::size_t(1), sizeof(frame), std::size_t(100)})
+        for (const bool data_waits_first : {false, true}) {
+            CAPTURE(gone);
+            CAPTURE(data_waits_first);
+            frame_writer out;
+            narrow_wire wire;
+            if (data_waits_first) {
+                out.add(data.data(), data.size());
+                out.push(wire);  // the wire takes nothing
+                out.cancel();
+            }
+            wire.room = gone;
+            out.add_notice(notice(0, "first"));
+            out.add_notice(notice(0, "second"));
+            out.add(data.data(), data.size());
+            out.push(wire);
+            out.cancel();
+            wire.room = SIZE_MAX;
+            out.push(wire);
+            CHECK(wire.kinds() == std::vector<kind>{kind::notice, kind::notice});
+            CHECK(wire.texts() == std::vector<std::string>{"first", "second"});
+            CHECK(!out.has_work());
+        }
+}
+
+namespace {
+
+// Each read is interrupted once.
+struct interrupted_wire {
+    ssize_t read(std::byte* first, std::size_t first_bytes, std::byte* second,
+                 std::size_t second_bytes) {
+        is_interrupted = !is_interrupted;
+        if (is_interrupted || left.empty()) {
+            errno = is_interrupted ? EINTR : EAGAIN;
+            return -1;
+        }
+        const std::size_t n = std::min(left.size(), first_bytes + second_bytes),
+                          of_first = std::min(n, first_bytes);
+        if (of_first > 0) std::memcpy(first, left.data(), of_first);
+        if (n > of_first) std::memcpy(second, left.data() + of_first, n - of_first);
+        left = left.subspan(n);
+        return ssize_t(n);
+    }
+    static const char* why() { return strerror(errno); }
+    static const char* why_closed() { return "its connection was closed"; }
+
+    std::span<const std::byte> left;
+    bool is_interrupted = false;
+};
+
+}  // namespace
+
+TEST_CASE("a signal that interrupts a read does not end the connection") {
+    narrow_wire sent{.room = SIZE_MAX};
+    frame_writer out;
+    const std::vector<std::byte> data(1000, std::byte(7));
+    out.add(data.data(), data.size());
+    out.add_notice(notice(0, "later"));
+    out.push(sent);
+    for (const bool asks : {true, false}) {
+        CAPTURE(asks);
+        interrupted_wire wire{.left = sent.written};
+        frame_reader in;
+        in.set_up();
+        std::vector<std::byte> got(data.size());
+        if (asks) in.add(got.data(), got.size());
+        failure_notice news;
+        REQUIRE(in.take_notice(wire, news));
+        CHECK(std::string(news.text) == "later");
+        if (!asks) in.add(got.data(), got.size());
+        in.pull(wire);
+        CHECK(in.is_idle());
+        CHECK(got == data);
+        CHECK_FALSE(in.has_ended());
     }
 }
 

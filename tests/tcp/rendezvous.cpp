@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -218,6 +220,28 @@ TEST_CASE("who does not know the secret learns nothing, and is counted") {
     CHECK_FALSE(s.end().served);
 }
 
+TEST_CASE("of several connections that were refused the last one has its reason told") {
+    const shared_secret secret = new_secret();
+    const listening_socket listener(0);
+    strangers waiting(secret, 0);
+    const auto refused = [&] { return std::string(std::string_view(waiting.print_refused())); };
+    const auto await = [&](const char* count) {
+        while (!has(refused(), count))
+            waiting.advance(listener, [](int, std::uint64_t, descriptor) {});
+    };
+    CHECK(refused() == "");
+    const descriptor noise = stranger_at(listener.port());
+    const std::vector<std::byte> bytes(36);
+    send_some(noise, bytes.data(), bytes.size());
+    await("(1 connection was refused");
+    CHECK(has(refused(), "the last one because it does not speak hvd's protocol)"));
+    {
+        const descriptor gone = stranger_at(listener.port());
+    }
+    await("(2 connections were refused");
+    CHECK(has(refused(), "the last one because it was closed)"));
+}
+
 TEST_CASE("a rank that is dropped before it was let in knows it, and comes again") {
     const shared_secret secret = new_secret();
     const listening_socket listener(0);
@@ -418,6 +442,133 @@ TEST_CASE("a connection for a communicator that is made later waits for it") {
     CHECK((theirs[0][0] && theirs[1][0]));
 }
 
+namespace {
+
+// Rank 1 of a job makes a communicator of the ranks 4, 1, 6 and 7. The test plays the others, which
+// connect to it: the last one only when the others are there and have said what they had to say.
+class making_by_hand {
+public:
+    explicit making_by_hand(std::function<void(making_by_hand&)> say) : say_(std::move(say)) {
+        listening_socket listener(1);
+        std::vector<listening_place> places(8);
+        places[1] = place_with(listener.port());
+        for (const int rank : {4, 6, 7})
+            outgoing_.emplace_back(secret_, rank, 1, places[1], true, context);
+        connections_.emplace(1, secret_, std::move(listener), std::move(places));
+        fail();
+    }
+
+    const std::string& why() const { return why_; }
+    const std::vector<int>& named() const { return named_; }
+    bool is_explained() const { return is_explained_; }
+
+    // Ranks 4 and 6 are the first two. Each ends its connection.
+    void say(std::size_t number, const failure_notice& last) {
+        const frame head{sizeof last, frame::kind::notice};
+        send_some(sockets_[number], reinterpret_cast<const std::byte*>(&head), sizeof head);
+        send_some(sockets_[number], reinterpret_cast<const std::byte*>(&last), sizeof last);
+        close(number);
+    }
+    void close(std::size_t number) { sockets_[number] = descriptor(); }
+
+    // The message of rank 1 to rank 7.
+    failure_notice told() {
+        while (!sockets_[2]) go_on(2);
+        plain_wire wire(std::move(sockets_[2]));
+        frame_reader in;
+        in.set_up();
+        failure_notice news;
+        REQUIRE(in.take_notice(wire, news));
+        return news;
+    }
+
+private:
+    static constexpr std::uint64_t context = 17;
+
+    void go_on(std::size_t number) {
+        pollfd wanted{};
+        if (sockets_[number] || !outgoing_[number].prepare(wanted)) return;
+        ::poll(&wanted, 1, 0);
+        if (outgoing_[number].advance(wanted.revents != 0))
+            sockets_[number] = outgoing_[number].take();
+    }
+    void meanwhile() {
+        if (has_said_) return go_on(2);
+        go_on(0);
+        go_on(1);
+        has_said_ = sockets_[0] && sockets_[1];
+        if (has_said_) say_(*this);
+    }
+
+    void fail() try {
+        const int ranks[] = {4, 1, 6, 7};
+        connections_->connect(
+            context, ranks, now() + 20 * tuning::second, true,
+            [this] {
+                meanwhile();
+                return false;
+            },
+            [] { return false; });
+        FAIL("it was made");
+    } catch (const hvd::peer_error& e) {
+        why_ = e.what();
+        named_ = e.peers();
+        is_explained_ = dynamic_cast<const unexplained_end*>(&e) == nullptr;
+    }
+
+    const shared_secret secret_ = new_secret();
+    std::optional<job_connections> connections_;
+    std::vector<outgoing_connection> outgoing_;
+    descriptor sockets_[3];
+    std::function<void(making_by_hand&)> say_;
+    bool has_said_ = false;
+    std::string why_;
+    std::vector<int> named_;
+    bool is_explained_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("who ends the making of a communicator is named, or whom he names, to all its ranks") {
+    const std::string making = "hvd: making of a communicator on rank 1: ";
+    const auto failed = [](std::vector<int> ranks, const char* text = "no descriptors") {
+        return notice_of(0, word::failed, text, ranks);
+    };
+    struct {
+        const char* what;
+        std::vector<failure_notice> said;
+        int named;
+        std::string why;
+    } const cases[] = {
+        {"itself", {failed({0})}, 0, "no descriptors"},
+        {"another rank", {failed({2})}, 2, "no descriptors"},
+        {"a rank that has not come", {failed({3})}, 3, "no descriptors"},
+        {"the rank that is told", {failed({1})}, 0, "no descriptors"},
+        {"nobody", {failed({})}, 0, "no descriptors"},
+        {"a rank that does not exist", {failed({4})}, 0, ""},
+        {"that it departs", {notice_of(0, word::departs, "goodbye", {0})}, 0, ""},
+        {"nothing", {}, 0, ""},
+        {"what comes first counts", {failed({0}), failed({2}, "later")}, 0, "no descriptors"},
+    };
+    for (const auto& c : cases) {
+        CAPTURE(c.what);
+        making_by_hand made([&](making_by_hand& m) {
+            for (std::size_t i = 0; i < c.said.size(); ++i) m.say(i, c.said[i]);
+            if (c.said.empty()) m.close(0);
+        });
+        const std::string why = c.why.empty() ? "rank 0 has given it up" : c.why;
+        CHECK(made.why() == making + why);
+        CHECK(made.named() == std::vector<int>{c.named});
+        CHECK(made.is_explained() == !c.why.empty());
+        const failure_notice told = made.told();
+        CHECK(told.what == word::failed);
+        CHECK(told.sender == 1);
+        CHECK(told.ranks[0] == c.named);
+        CHECK(told.ranks[1] == -1);
+        CHECK(std::string(told.text) == why);
+    }
+}
+
 TEST_CASE("only a close proves the end of a peer on another host, a reset may be the network's") {
     for (const bool is_within_host : {true, false}) {
         CAPTURE(is_within_host);
@@ -431,6 +582,71 @@ TEST_CASE("only a close proves the end of a peer on another host, a reset may be
             CHECK_FALSE(was_closed_by_peer(error, 0, is_within_host));
             CHECK_FALSE(was_closed_by_peer(0, error, is_within_host));
         }
+    }
+}
+
+TEST_CASE("a write that has failed before the end of a stream leaves it open who has closed it") {
+    const std::vector<std::byte> bytes(100);
+    for (const bool is_within_host : {true, false})
+        for (const bool writes : {false, true}) {
+            CAPTURE(is_within_host);
+            CAPTURE(writes);
+            host_address at = host_address::loopback();  // it is connected to from 127.0.0.1
+            at.bytes[3] = is_within_host ? 1 : 2;
+            const listening_socket listener(-1, 0, std::span(&at, 1));
+            descriptor mine = begin_connect(at, listener.port()), other;
+            for (int i = 0; i < 1000 && !other; ++i) {
+                other = listener.accept();
+                if (!other) std::this_thread::sleep_for(1ms);
+            }
+            REQUIRE(other);
+            framed_socket link(0, std::move(mine));
+            other = descriptor();
+            if (writes) {
+                link.queue(bytes);
+                link.flush();  // the other system answers by a reset
+                pollfd p{link.number(), 0, 0};
+                while ((p.revents & POLLERR) == 0) ::poll(&p, 1, 1000);
+                link.queue(bytes);
+                link.flush();
+            }
+            for (int i = 0; i < 1000 && link.is_open(); ++i) {
+                link.fill();
+                if (link.is_open()) std::this_thread::sleep_for(1ms);
+            }
+            REQUIRE_FALSE(link.is_open());
+            CHECK(link.is_silent() == (writes && !is_within_host));
+        }
+}
+
+TEST_CASE("ranks that do not come to a communicator are named with where they were looked for") {
+    std::uint16_t closed = 0;
+    {
+        const listening_socket reserved(0);
+        closed = reserved.port();
+    }
+    const shared_secret secret = new_secret();
+    listening_socket listener(1);
+    const std::string port = std::to_string(listener.port());
+    std::vector<listening_place> places(4);
+    places[0] = place_with(closed);
+    places[0].host = places[1].host = 7;
+    host_address far;
+    const std::uint8_t address[4] = {192, 0, 2, 77};
+    std::memcpy(far.bytes, address, sizeof address);
+    places[3].add(far);
+    job_connections rank1(1, secret, std::move(listener), places);
+    const int ranks[] = {3, 1, 2, 0};
+    const auto never = [] { return false; };
+    try {
+        rank1.connect(17, ranks, now() + 50 * tuning::millisecond, true, never, never);
+        FAIL("it was made");
+    } catch (const hvd::peer_error& e) {
+        CHECK(std::string(e.what()) ==
+              "hvd: making of a communicator on rank 1: rank 0 (of 192.0.2.77, to port " + port +
+                  " here), rank 2, rank 3 (port " + std::to_string(closed) +
+                  " of 127.0.0.1: Connection refused) did not come in time");
+        CHECK(e.peers() == std::vector<int>{0, 2, 3});
     }
 }
 
@@ -643,8 +859,10 @@ TEST_CASE("a secret is 64 hexadecimal digits, of a file that is its owner's") {
         REQUIRE(::write(file.number(), text.data(), text.size()) == ssize_t(text.size()));
         ::fchmod(file.number(), mode);
     };
-    write(digits + "\n", 0600);
-    CHECK(secret_from_file(path.c_str()) == secret);
+    for (const char* const end : {"\n", "\r\n", ""}) {
+        write(digits + end, 0600);
+        CHECK(secret_from_file(path.c_str()) == secret);
+    }
     write(digits, 0640);
     CHECK_THROWS_WITH_AS(secret_from_file(path.c_str()), doctest::Contains("mode 600"),
                          hvd::usage_error);
@@ -694,6 +912,11 @@ TEST_CASE("a process takes its place from the launcher that started it") {
     set["HVD_RANK"] = "4";
     set["HVD_SIZE"] = "5";
     CHECK(place(set) == std::pair(4, 5));
+    set.erase("HVD_SIZE");  // a half is not completed by what another launcher says
+    CHECK(place(set) == std::pair(4, 0));
+    set.erase("HVD_RANK");
+    set["HVD_SIZE"] = "5";
+    CHECK(place(set) == std::pair(-1, 5));
     CHECK_THROWS_WITH_AS(
         place({{"HVD_RENDEZVOUS", "here:1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "two"}}),
         doctest::Contains("PMI_SIZE: tcp.size is 'two'"), hvd::usage_error);
