@@ -334,24 +334,23 @@ TEST_CASE_TEMPLATE("a rank that fails ends the engine on all ranks", Devices, ev
     for (const std::string& why : told) CHECK_MESSAGE(has(why, "no more paper"), why);
 }
 
-TEST_CASE_TEMPLATE("the end of an engine waits for no callback that a refused tensor has had", Devices,
-                   every_kind) {
+TEST_CASE_TEMPLATE("the end of an engine waits for no callback that a refused tensor has had",
+                   Devices, every_kind) {
     for (int ranks = 2; ranks <= 4; ++ranks)
-        hvd::run_threads(
-            ranks,
-            [](world_communicator& world) {
-                hvd::communicator<Devices> gpus(world, {.deadline = 20s});
-                const tensor<float> x(filled(world.rank() == 0 ? 3 : 4, 1.0f));
-                std::atomic<int> called{0};
-                {
-                    hvd::engine e{world, gpus};
-                    auto odd =
-                        e.allreduce("x", x.view(), hvd::sum, {.then = [&](auto) { ++called; }});
-                    CHECK_THROWS_AS(odd.wait(), hvd::mismatch_error);
-                }
-                CHECK(called == 1);
-            },
-            {.destructor_deadline = 600s});
+        hvd::run_threads(ranks,
+                         [](world_communicator& world) {
+                             hvd::communicator<Devices> gpus(world, {.deadline = 20s});
+                             const tensor<float> x(filled(world.rank() == 0 ? 3 : 4, 1.0f));
+                             std::atomic<int> called{0};
+                             {
+                                 hvd::engine e{world, gpus};
+                                 auto odd = e.allreduce("x", x.view(), hvd::sum,
+                                                        {.then = [&](auto) { ++called; }});
+                                 CHECK_THROWS_AS(odd.wait(), hvd::mismatch_error);
+                             }
+                             CHECK(called == 1);
+                         },
+                         {.destructor_deadline = 600s});
     check_clean();
 }
 

@@ -217,7 +217,8 @@ TEST_CASE("a rank that is late for the host's part of a hierarchical communicato
     late(false);
 }
 
-TEST_CASE("calls of a hierarchical communicator end when their engine gives a reason, and tell it") {
+TEST_CASE(
+    "calls of a hierarchical communicator end when their engine gives a reason, and tell it") {
     for (const bool by_nccl : {true, false})
         hvd::run_threads(2, [&](world_type& world) {
             const tensor<float> x{1}, all{0, 0};

@@ -148,8 +148,8 @@ TEST_CASE("a coordinator that is stopped is left, and told that the process live
     const std::uint64_t elsewhere = adviser.await_join().self.network + 1;
     coordinator_message advice;
     advice.what = coordinator_message::try_another;
-    adviser.say(advice, {member_at(11, elsewhere, stopped.port()),
-                         member_at(12, elsewhere, next.port())});
+    adviser.say(advice,
+                {member_at(11, elsewhere, stopped.port()), member_at(12, elsewhere, next.port())});
     next.begin_epoch({next.await_join().self});
     other.get();
 

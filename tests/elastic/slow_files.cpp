@@ -104,7 +104,8 @@ TEST_CASE("commits leave the copy alone that a slow file is made of: it has one 
     CHECK(state.kept().error == "");
 }
 
-TEST_CASE("the commit that is due is left out if the process does not write for its host any more") {
+TEST_CASE(
+    "the commit that is due is left out if the process does not write for its host any more") {
     for (const bool writes_on : {true, false}) {
         CAPTURE(writes_on);
         const temporary_directory directory;

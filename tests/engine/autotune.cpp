@@ -168,7 +168,8 @@ TEST_CASE("a function .changed that throws on one rank holds up no other") {
     });
 }
 
-TEST_CASE("thresholds of nodes are tuned where they have several ranks, and keys have their number") {
+TEST_CASE(
+    "thresholds of nodes are tuned where they have several ranks, and keys have their number") {
     const auto check = [](const hvd::detail::tuned_calls& calls, auto& comm, bool of_engine) {
         CHECK(calls.of_engine == of_engine);
         CHECK(calls.ranks == comm.size());

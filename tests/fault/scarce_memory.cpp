@@ -57,13 +57,16 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 extern "C" {
 void* __real_mmap(void*, std::size_t, int, int, int, off_t);
 void* __wrap_mmap(void* at, std::size_t bytes, int rights, int flags, int file, off_t begin) {
-    if (!scarce_memory_tests::of_all_kinds || !scarce_memory_tests::is_refused()) return __real_mmap(at, bytes, rights, flags, file, begin);
+    if (!scarce_memory_tests::of_all_kinds || !scarce_memory_tests::is_refused())
+        return __real_mmap(at, bytes, rights, flags, file, begin);
     errno = ENOMEM;
     return MAP_FAILED;
 }
 void* __real_realloc(void*, std::size_t);
 void* __wrap_realloc(void* memory, std::size_t bytes) {
-    return scarce_memory_tests::of_all_kinds && scarce_memory_tests::is_refused() ? nullptr : __real_realloc(memory, bytes);
+    return scarce_memory_tests::of_all_kinds && scarce_memory_tests::is_refused()
+               ? nullptr
+               : __real_realloc(memory, bytes);
 }
 }
 #endif

@@ -412,7 +412,8 @@ TEST_CASE("the folders of ranks have as many digits as the last one needs") {
 TEST_CASE("a rank of another host is told to end, then to die, and at last its connection is cut") {
     // In the place of that host's shell: it repeats what it hears, and does nothing.
     hvdrun::rank one({.rank = 0, .host = "a"});
-    one.start_there({"sh", "-c", "trap '' TERM; printf %s \"$0\"; exec cat >&2", remote_greeting}, "");
+    one.start_there({"sh", "-c", "trap '' TERM; printf %s \"$0\"; exec cat >&2", remote_greeting},
+                    "");
     screen shown(false);
     const auto await = [](int file) {
         pollfd ready{file, POLLIN, 0};

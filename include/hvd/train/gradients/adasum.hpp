@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "../../protocol/step_question.hpp"
 #include "../../fusion/fuse.hpp"
+#include "../../protocol/step_question.hpp"
 #include "../agreement.hpp"
 #include "elements.hpp"
 

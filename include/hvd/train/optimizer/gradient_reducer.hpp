@@ -407,8 +407,8 @@ void gradient_reducer<Steps>::make_buckets() {
     check_members(steps_.prepared([&] { return std::vector<char>(parameters_.size()); }), options_,
                   [this](const auto&... why) { steps_.refuse(why...); });
     const bool anew = steps_.agree(*this);
-    const bool makes = or_forget_agreement(
-        [&] { return steps_.on_all([&] { return list_buckets(anew); }); });
+    const bool makes =
+        or_forget_agreement([&] { return steps_.on_all([&] { return list_buckets(anew); }); });
     if (!makes) return;
     or_forget_agreement([&] { steps_.make_plans(parameters_, options_, scales()); });
     steps_.tell(epoch_);
@@ -480,8 +480,8 @@ void gradient_reducer<Steps>::keep_residuals() {
 template <class Steps>
 void gradient_reducer<Steps>::step_by_adasum(void (*step)(void*, double), void* optimizer,
                                              double factor) {
-    withheld_step(parameters_).combine(
-        calls(), epoch_.name(), [&] { step(optimizer, factor); }, steps_.question().get());
+    withheld_step(parameters_)
+        .combine(calls(), epoch_.name(), [&] { step(optimizer, factor); }, steps_.question().get());
 }
 
 }  // namespace detail

@@ -119,7 +119,7 @@ protected:
     }
 
     std::vector<tensor> values_, gradients_;
-    std::vector<tensor> shared_gradients_;  // empty for local parameters
+    std::vector<tensor> shared_gradients_;                // empty for local parameters
     std::vector<gradient_parts<T, space>> shared_parts_;  // on the host, one for each tensor
 
 private:

@@ -215,8 +215,7 @@ public:
     void clear() override { rows_of::clear(); }
     void zero(place) override { rows_of::zero(); }
     void reduce(calls& by, const optimizer_options& o, double prescale, double postscale,
-                std::vector<float>& residual, std::string_view name, place,
-                bool by_rows) override {
+                std::vector<float>& residual, std::string_view name, place, bool by_rows) override {
         rows_of::reduce(by, o, prescale, postscale, residual, name, by_rows);
     }
     void commit(std::vector<float>& residual) override { rows_of::commit(residual); }
