@@ -24,8 +24,8 @@ public:
     // The answer of this rank.
     bool ask() { return ask_(*this); }
     // A call has brought the answer of all ranks.
-    void settle(bool yes) {
-        if (answer_ != answer::yes) answer_ = yes ? answer::yes : answer::no;
+    void settle(bool is_yes) {
+        if (answer_ != answer::yes) answer_ = is_yes ? answer::yes : answer::no;
     }
     // Returns what calls have brought since it was asked for the last time.
     answer take_answer() { return std::exchange(answer_, answer::none); }

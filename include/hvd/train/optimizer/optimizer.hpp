@@ -95,12 +95,12 @@ class distributed_optimizer : public detail::host_gradients<detail::steps_of<Com
         optimizer_of<Optimizer, T> || self_contained_optimizer<Optimizer>,
         "hvd: an optimizer has step(parameters, gradients), or step(): see hvd::optimizer_of");
 
-    using gradients = detail::host_gradients<detail::steps_of<Comm>, T>;
+    using reducer = detail::host_gradients<detail::steps_of<Comm>, T>;
 
 public:
     /// @throws hvd::usage_error for options that contradict each other or an empty communicator.
     distributed_optimizer(Comm& comm, Optimizer optimizer, optimizer_options options = {})
-        : gradients(comm, std::move(options), detail::abilities_of<typename Comm::backend_type>),
+        : reducer(comm, std::move(options), detail::abilities_of<typename Comm::backend_type>),
           detail::registered_buffers<host>(comm.rank()),
           comm_(comm),
           optimizer_(std::move(optimizer)) {
@@ -114,7 +114,7 @@ public:
     /// @throws hvd::mismatch_error if the ranks have other options, parameters or numbers,
     /// hvd::peer_error.
     synchronized_gradients<T> synchronize() {
-        auto synchronized = gradients::synchronize(steps_rows());
+        auto synchronized = reducer::synchronize(steps_rows());
         agree_on_numbers();
         return synchronized;
     }
