@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "elastic_test.hpp"
-#include "stranger_process.hpp"
+#include "outsider_process.hpp"
 
 namespace joining_tests {
 
@@ -36,7 +36,7 @@ void die_when_asked(const elastic_job& job) {
     const shared_secret secret =
         membership_secret(secret_from_hex(job.options(1).tcp.secret, "the test"));
     const listening_socket listener(-1, job.port());
-    strangers waiting(secret, rendezvous_rank);
+    pending_connections waiting(secret, rendezvous_rank);
     std::optional<framed_socket> link;
     for (std::span<const std::byte> bytes; !link || !link->next(bytes);) {
         waiting.advance(listener, [&](int peer, std::uint64_t, descriptor socket) {
@@ -82,7 +82,7 @@ TEST_CASE("a process that no coordinator answers says where it has looked") {
 
 TEST_CASE("strangers take no epoch from a job with few descriptors") {
     elastic_job job(2);
-    stranger_process many(job.port(), 300);
+    outsider_process many(job.port(), 300);
     const few_descriptors limit(256);
     std::atomic<bool> are_there{false}, is_over{false};
     std::atomic<int> epochs{0};

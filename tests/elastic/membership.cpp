@@ -41,9 +41,9 @@ public:
         while (!link_) {
             std::vector<pollfd> fds;
             listener_.add_to(fds);
-            strangers_.add_to(fds);
+            arriving_.add_to(fds);
             ::poll(fds.data(), nfds_t(fds.size()), 20);
-            strangers_.advance(listener_, [this](int, std::uint64_t, descriptor socket) {
+            arriving_.advance(listener_, [this](int, std::uint64_t, descriptor socket) {
                 link_.emplace(1, std::move(socket), join_message::most_bytes());
             });
         }
@@ -90,7 +90,7 @@ public:
 private:
     const shared_secret job_secret_, secret_ = membership_secret(job_secret_);
     listening_socket listener_{-1};
-    strangers strangers_{secret_, rendezvous_rank};
+    pending_connections arriving_{secret_, rendezvous_rank};
     std::optional<framed_socket> link_;
 };
 

@@ -36,10 +36,10 @@ TEST_CASE("a tensor is asked for once, told once, and asked for again before the
     CHECK(f.again == 110 * s);
     CHECK(look(w, x, 110 * s).what == verdict::ask);
     CHECK(look(w, x, 110 * s + 1).again == 111 * s);  // rank 0 has a second for its answer
-    CHECK(!w.hear("another", "rank 1", {}));
-    CHECK(w.hear("x", "rank 1 has not submitted it", {}));
-    CHECK(
-        !w.hear("x", "rank 2 has not submitted it", {}));  // the answer to another rank's question
+    CHECK(!w.note_answer("another", "rank 1", {}));
+    CHECK(w.note_answer("x", "rank 1 has not submitted it", {}));
+    CHECK(!w.note_answer("x", "rank 2 has not submitted it",
+                         {}));  // the answer to another rank's question
     CHECK(w.answer() == "rank 1 has not submitted it");
     CHECK(w.since() == 100 * s);
     f = look(w, x, 120 * s);
@@ -47,7 +47,7 @@ TEST_CASE("a tensor is asked for once, told once, and asked for again before the
     CHECK(f.again == 130 * s);
     CHECK(look(w, x, 130 * s).what == verdict::ask);
     CHECK(look(w, x, 130 * s).what == verdict::rest);
-    CHECK(!w.hear("x", "rank 2 has not submitted it", rank_set(2, 2)));  // it is no warning
+    CHECK(!w.note_answer("x", "rank 2 has not submitted it", rank_set(2, 2)));  // it is no warning
     CHECK(look(w, x, 130 * s).what == verdict::give_up);
     CHECK(w.missing().list() == std::vector{2});
     CHECK(w.answer() == "rank 2 has not submitted it");
@@ -58,7 +58,7 @@ TEST_CASE("a limit that comes before the warning holds") {
     const stall_watch::tensor x{"x", 0};
     CHECK(look(w, x, 1 * s).again == 2 * s);
     CHECK(look(w, x, 2 * s).what == verdict::ask);
-    CHECK(!w.hear("x", "rank 1", {}));
+    CHECK(!w.note_answer("x", "rank 1", {}));
     CHECK(look(w, x, 2 * s).what == verdict::give_up);
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("a rank 0 that does not answer is named after a second") {
 TEST_CASE("a name that stalls again later is asked for again") {
     stall_watch w(10 * s, 0);
     CHECK(look(w, {"x", 0}, 10 * s).what == verdict::ask);
-    CHECK(w.hear("x", "rank 1", {}));
+    CHECK(w.note_answer("x", "rank 1", {}));
     CHECK(look(w, {"x", 0}, 20 * s).again == never);
     CHECK(look(w, {"x", 21 * s}, 30 * s).again == 31 * s);
     CHECK(look(w, {"x", 21 * s}, 31 * s).what == verdict::ask);
@@ -100,13 +100,13 @@ TEST_CASE("the deadline of a tensor comes before the wait of an older one") {
     stall_watch w(1 * s, 0);
     const stall_watch::tensor old{"old", 0}, urgent{"urgent", 5 * s};
     CHECK(w.look(old, urgent, 4 * s, true).what == verdict::ask);
-    CHECK(w.hear("old", "rank 1", {}));
+    CHECK(w.note_answer("old", "rank 1", {}));
     CHECK(w.look(old, urgent, 4 * s, true).again == 5 * s);
     const auto f = w.look(old, urgent, 5 * s, true);
     CHECK(f.what == verdict::ask);
     CHECK(f.name == "urgent");
     CHECK(w.look(old, urgent, 5 * s, true).what == verdict::rest);  // the older one waits meanwhile
-    CHECK(!w.hear("urgent", "rank 3", {}));
+    CHECK(!w.note_answer("urgent", "rank 3", {}));
     CHECK(w.look(old, urgent, 5 * s, true).what == verdict::give_up);
 }
 

@@ -80,16 +80,16 @@ public:
     }
     std::uint64_t sends_begun(int peer) const { return sends_[std::size_t(peer)]; }
     std::uint64_t receives_begun(int peer) const { return receives_[std::size_t(peer)]; }
-    bool send_notice(int peer, const hvd::detail::failure_notice& news) {
+    bool send_notice(int peer, const hvd::detail::failure_notice& notice) {
         const std::lock_guard lock(notices_->mutex);
-        notices_->to[std::size_t(peer)].push_back(news);
+        notices_->to[std::size_t(peer)].push_back(notice);
         return true;
     }
-    bool receive_notice(hvd::detail::failure_notice& news) {
+    bool receive_notice(hvd::detail::failure_notice& notice) {
         const std::lock_guard lock(notices_->mutex);
         auto& mine = notices_->to[std::size_t(rank())];
         if (mine.empty()) return false;
-        news = mine.front();
+        notice = mine.front();
         mine.pop_front();
         return true;
     }

@@ -74,16 +74,16 @@ public:
 
     std::uint64_t sends_begun(int peer) const { return sent_[std::size_t(peer)]; }
     std::uint64_t receives_begun(int peer) const { return received_[std::size_t(peer)]; }
-    bool send_notice(int peer, const failure_notice& news) noexcept {
+    bool send_notice(int peer, const failure_notice& notice) noexcept {
         const std::lock_guard lock(notices_->mutex);
-        notices_->inbox[std::size_t(peer)].push_back(news);
+        notices_->inbox[std::size_t(peer)].push_back(notice);
         return true;
     }
-    bool receive_notice(failure_notice& news) {
+    bool receive_notice(failure_notice& notice) {
         const std::lock_guard lock(notices_->mutex);
         auto& mine = notices_->inbox[std::size_t(this->rank())];
         if (mine.empty()) return false;
-        news = mine.front();
+        notice = mine.front();
         mine.pop_front();
         return true;
     }
@@ -368,9 +368,9 @@ TEST_CASE("a rank that others say is gone names the one that said so, and not it
     talkers::endpoint_type endpoint(notices, std::make_shared<post_office>(3), 1);
     hvd::detail::notice_exchange<talkers::endpoint_type> exchange(endpoint);
     exchange.begin_call();
-    CHECK(!exchange.heard());
+    CHECK(!exchange.received());
     endpoint.send_notice(1, notice_of(2, word::failed, "rank 1 died", {1}));
-    CHECK(exchange.heard());
+    CHECK(exchange.received());
     CHECK(exchange.knows_reason());
     CHECK(exchange.missing() == std::vector<int>{2});
     CHECK(exchange.why() == std::string_view("rank 2 gave up: rank 1 died"));
@@ -384,10 +384,10 @@ TEST_CASE("ranks that hear of a death know that it is one") {
         talkers::endpoint_type one(notices, office, 0), other(notices, office, 1);
         hvd::detail::notice_exchange<talkers::endpoint_type> tells(one), hears(other);
         for (auto* exchange : {&tells, &hears}) exchange->begin_call();
-        CHECK(!hears.heard());
+        CHECK(!hears.received());
         tells.keep("rank 2 is gone", {2}, is_death);
         tells.pass_on("");
-        CHECK(hears.heard());
+        CHECK(hears.received());
         CHECK(hears.why() == std::string_view("rank 2 is gone"));
         CHECK(hears.knows_death() == is_death);
     }
@@ -400,10 +400,10 @@ TEST_CASE("ranks whose data came as their deadlines passed name those that waite
         talkers::endpoint_type endpoint(notices, std::make_shared<post_office>(2), 0);
         hvd::detail::notice_exchange<talkers::endpoint_type> exchange(endpoint);
         exchange.begin_call();
-        CHECK(!exchange.heard());
-        failure_notice news = notice_of(1, word::waits, "", awaited_by_rank_1);
-        news.expired = 1;
-        endpoint.send_notice(0, news);
+        CHECK(!exchange.received());
+        failure_notice notice = notice_of(1, word::waits, "", awaited_by_rank_1);
+        notice.expired = 1;
+        endpoint.send_notice(0, notice);
         exchange.confer({}, true);
         return std::pair(std::string(std::string_view(exchange.why())), exchange.missing());
     };

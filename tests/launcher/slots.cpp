@@ -48,8 +48,9 @@ void fail(slots& all, int slot, double now) {
     all.end_process(slot, process_end::by_failure, 0, now);
 }
 
-news epoch(int number, std::vector<news::member> members, double at, std::int64_t step = 0) {
-    news result{.what = news::kind::epoch_begins, .at = at};
+job_event epoch(int number, std::vector<job_event::member> members, double at,
+                std::int64_t step = 0) {
+    job_event result{.what = job_event::kind::epoch_begins, .at = at};
     result.epoch = number;
     result.step = step;
     result.members = std::move(members);
@@ -326,7 +327,7 @@ TEST_CASE("an epoch of newcomers alone does not go on with the job") {
     for (int size = 1; size <= 4; ++size) {
         CAPTURE(size);
         epochs all;
-        std::vector<news::member> members;
+        std::vector<job_event::member> members;
         for (int slot = 0; slot < size; ++slot) members.push_back({slot, std::uint64_t(10 + slot)});
         all.begin(epoch(1, members, 5));
         for (int slot = 1; slot < size; ++slot) all.note_end(slot, 6, "signal 9", false);
@@ -344,7 +345,7 @@ TEST_CASE("a slot is missed from the epoch without its process until the process
     for (int size = 2; size <= 4; ++size) {
         CAPTURE(size);
         epochs all;
-        std::vector<news::member> members;
+        std::vector<job_event::member> members;
         for (int slot = 0; slot < size; ++slot) members.push_back({slot, std::uint64_t(10 + slot)});
         all.begin(epoch(1, members, 5));
         members.pop_back();

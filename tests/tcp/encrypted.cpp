@@ -295,7 +295,7 @@ TEST_CASE("ranks with different secrets refuse each other, and say why") {
 namespace {
 
 // A peer that knows no secret and speaks TLS all the same.
-class stranger {
+class pending_connection {
 public:
     stranger(descriptor socket, bool connects)
         : socket_(std::move(socket)), context_(SSL_CTX_new(TLS_method())), ssl_(nullptr) {
@@ -340,7 +340,7 @@ TEST_CASE("a peer that has a certificate in the place of the secret is refused")
     for (int rank = 0; rank < 2; ++rank) {
         descriptor socket[2];
         open_both_ends(socket);
-        stranger other(std::move(socket[1 - rank]), rank == 0);
+        pending_connection other(std::move(socket[1 - rank]), rank == 0);
         auto end = messages_over<tls_wire>(socket, rank);
         std::byte place[64];
         end.receive(1 - rank, place, sizeof place);

@@ -73,7 +73,7 @@ int suffer(communicator& world, const change& c, Call call) {
     return wrong;
 }
 
-// The bytes of a message that are no data: the lengths and the mark of a parcel, and the header.
+// The bytes of a message that are no data: the lengths and the mark of a packet, and the header.
 constexpr std::size_t header_bytes =
     9 + offsetof(hvd::detail::call_header, extents) + sizeof(std::uint64_t) + 6;
 

@@ -10,7 +10,7 @@
 #include <hvd/transport/tcp/rendezvous.hpp>
 
 #include "hvd_test.hpp"
-#include "stranger_process.hpp"
+#include "outsider_process.hpp"
 
 namespace listening_tests {
 
@@ -51,10 +51,10 @@ std::vector<descriptor> take_descriptors(int most = 1000) {
 TEST_CASE("strangers have an eighth of the descriptors of a process, and the others are its own") {
     const shared_secret secret = new_secret();
     const listening_socket listener(0);
-    stranger_process many(listener.port(), 300);
+    outsider_process many(listener.port(), 300);
     many.await();
     const few_descriptors limit(256);
-    strangers waiting(secret, 0);
+    pending_connections waiting(secret, 0);
     const std::size_t before = take_descriptors().size();
     for (int i = 0; i < 20; ++i) waiting.advance(listener, [](int, std::uint64_t, descriptor) {});
     CHECK(take_descriptors().size() == before - 32);
@@ -65,8 +65,8 @@ TEST_CASE("a process without descriptors drops a stranger for a rank of its own"
     const few_descriptors limit(256);
     const shared_secret secret = new_secret();
     const listening_socket listener(0);
-    strangers waiting(secret, 0);
-    stranger_process some(listener.port(), 3);
+    pending_connections waiting(secret, 0);
+    outsider_process some(listener.port(), 3);
     some.await();
     waiting.advance(listener, [](int, std::uint64_t, descriptor) {});
     descriptor rank = begin_connect(host_address::loopback(), listener.port());

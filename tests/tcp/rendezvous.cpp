@@ -223,7 +223,7 @@ TEST_CASE("who does not know the secret learns nothing, and is counted") {
 TEST_CASE("of several connections that were refused the last one has its reason told") {
     const shared_secret secret = new_secret();
     const listening_socket listener(0);
-    strangers waiting(secret, 0);
+    pending_connections waiting(secret, 0);
     const auto refused = [&] { return std::string(std::string_view(waiting.print_refused())); };
     const auto await = [&](const char* count) {
         while (!has(refused(), count))
@@ -245,7 +245,7 @@ TEST_CASE("of several connections that were refused the last one has its reason 
 TEST_CASE("a rank that is dropped before it was let in knows it, and comes again") {
     const shared_secret secret = new_secret();
     const listening_socket listener(0);
-    strangers waiting(secret, 0);
+    pending_connections waiting(secret, 0);
     outgoing_connection rank3(secret, 3, 0, place_with(listener.port()), true);
     descriptor let_in;
     const auto turn = [&] {
@@ -355,7 +355,7 @@ TEST_CASE("who says nothing is dropped: a stranger, and a rank that does not reg
     const framed_socket first = registered(s.server.port(), 0, 2, secret);
     const descriptor unregistered = proved(s.server.port(), 1, secret);
     const listening_socket listener(0);
-    strangers waiting(secret, 0);
+    pending_connections waiting(secret, 0);
     const descriptor silent = stranger_at(listener.port());
     for (int i = 0; i < 1000 && std::string_view(waiting.print_refused()).empty(); ++i) {
         waiting.advance(listener, [](int, std::uint64_t, descriptor) {});
@@ -371,7 +371,7 @@ TEST_CASE("who says nothing is dropped: a stranger, and a rank that does not reg
 TEST_CASE("a rendezvous that says nothing is not waited for beyond the deadline") {
     const shared_secret secret = new_secret();
     const listening_socket listener(0);
-    strangers waiting(secret, rendezvous_rank);
+    pending_connections waiting(secret, rendezvous_rank);
     std::vector<descriptor> ranks;
     std::atomic<bool> is_over = false;
     std::thread silent([&] {
@@ -398,7 +398,7 @@ TEST_CASE("a rank tries the other addresses of a host when the first is dead") {
     for (int i = 0; i < 4; ++i) dead.bytes[i] = 255;
     place.add(dead);
     place.add(host_address::loopback());
-    strangers waiting(secret, 0);
+    pending_connections waiting(secret, 0);
     outgoing_connection rank3(secret, 3, 0, place, false);
     bool is_done = false;
     int who = -1;
@@ -709,7 +709,7 @@ TEST_CASE("without descriptors there is an error at once, and everybody hears it
     }
     SUBCASE("the rank that is waited for") {
         const listening_socket listener(0);
-        strangers waiting(secret, 0);
+        pending_connections waiting(secret, 0);
         const descriptor other = stranger_at(listener.port());
         leave(0);
         CHECK_THROWS_WITH_AS(waiting.advance(listener, [](int, std::uint64_t, descriptor) {}),

@@ -37,18 +37,20 @@ public:
 private:
     void begin_epoch(std::uint64_t epoch, std::int64_t step,
                      const std::vector<hvd::detail::elastic_member>& members) override {
-        news said{.what = news::kind::epoch_begins, .epoch = int(epoch), .step = step};
+        job_event said{.what = job_event::kind::epoch_begins, .epoch = int(epoch), .step = step};
         for (const auto& m : members) said.members.push_back({int(m.started_as), m.id});
         tell(std::move(said));
     }
     void work(std::int64_t started_as, std::int64_t step, std::int64_t samples) override {
-        tell(
-            {.what = news::kind::works, .step = step, .slot = int(started_as), .samples = samples});
+        tell({.what = job_event::kind::works,
+              .step = step,
+              .slot = int(started_as),
+              .samples = samples});
     }
     void lose(std::int64_t started_as) override {
-        tell({.what = news::kind::is_lost, .slot = int(started_as)});
+        tell({.what = job_event::kind::is_lost, .slot = int(started_as)});
     }
-    void end_job() override { tell({.what = news::kind::job_ends}); }
+    void end_job() override { tell({.what = job_event::kind::job_ends}); }
 
     hvd::detail::coordinator_server server_;
 };

@@ -53,7 +53,7 @@ void epochs::note_lost_connection(int slot, double at) {
 
 void epochs::note_time(double at) { lost_at_ = lost_at_ == 0 ? at : std::min(lost_at_, at); }
 
-std::optional<epoch_change> epochs::begin(const news& next) {
+std::optional<epoch_change> epochs::begin(const job_event& next) {
     epoch_change change;
     const auto has = [](const auto& all, const auto& wanted) {
         return std::any_of(all.begin(), all.end(),
@@ -70,7 +70,7 @@ std::optional<epoch_change> epochs::begin(const news& next) {
         change.why +=
             (change.why.empty() ? "rank " : "; rank ") + std::to_string(one.slot) + ": " + why;
     }
-    for (const news::member& one : next.members) {
+    for (const job_event::member& one : next.members) {
         change.members.push_back(one.slot);
         missed_.erase(one.slot);
         if (!has(members_, one)) change.joined.push_back(one.slot);
@@ -78,7 +78,7 @@ std::optional<epoch_change> epochs::begin(const news& next) {
     const bool has_lost = !change.lost.empty() || !change.left.empty();
     if (has_lost && lost_at_ > 0) change.recovery = std::max(0.0, next.at - lost_at_);
     std::vector<member> members;
-    for (const news::member& one : next.members) {
+    for (const job_event::member& one : next.members) {
         const auto known = std::find_if(members_.begin(), members_.end(),
                                         [&](const member& m) { return m.id == one.id; });
         members.push_back(known == members_.end() ? member{one.slot, one.id} : *known);

@@ -27,7 +27,7 @@ public:
     void note_end(int slot, double at, const std::string& why, bool was_told);
     void note_lost_connection(int slot, double at);
     // Returns nothing if none of its members has the job's state: then the last epoch stays.
-    std::optional<epoch_change> begin(const news& next);
+    std::optional<epoch_change> begin(const job_event& next);
 
     int number() const { return number_; }
     std::int64_t step() const { return step_; }

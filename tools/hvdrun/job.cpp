@@ -157,7 +157,7 @@ void job::start(const placement& where) {
 void job::turn() {
     wait_for_something();
     move_bytes();
-    look_at_news();
+    look_at_events();
     look_at_hosts();
     look_at_obstacles();
     start_and_end();

@@ -65,14 +65,14 @@ private:
     void start_and_end();
     void show_status();
 
-    // The news, and the ends of ranks.
-    void look_at_news();
+    // Its events, and the ends of ranks.
+    void look_at_events();
     std::vector<const rank*> take_ended();
     void note_start(rank& one);
     void note_end(const rank& one);
-    void note(const news& one);
-    void note_epoch(const news& next);
-    void note_work(const news& one);
+    void note(const job_event& one);
+    void note_epoch(const job_event& next);
+    void note_work(const job_event& one);
     void note_progress(double at);
     void note_job_end(double at);
     void judge(const rank& ended);

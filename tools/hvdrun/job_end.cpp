@@ -12,7 +12,7 @@
 namespace hvdrun {
 namespace {
 
-constexpr double time_to_hear = 0.2;
+constexpr double time_to_learn = 0.2;
 constexpr double time_between_progress = 5;
 constexpr std::size_t most_named = 4;
 
@@ -24,13 +24,13 @@ std::string short_time(double s) {
 
 }  // namespace
 
-// The ends of ranks explain news that came before: they are noted first. News of the job's end
-// tell how the end of a rank is to be judged.
-void job::look_at_news() {
-    const std::vector<news> heard = meeting_place_->take_news();
+// The ends of ranks explain events that came before: they are noted first. An event of the job's
+// end tell how the end of a rank is to be judged.
+void job::look_at_events() {
+    const std::vector<job_event> events = meeting_place_->take_events();
     const std::vector<const rank*> ended = take_ended();
     for (const rank* one : ended) note_end(*one);
-    for (const news& one : heard) note(one);
+    for (const job_event& one : events) note(one);
     for (const rank* one : ended) judge(*one);
 }
 
@@ -68,25 +68,25 @@ void job::note_end(const rank& one) {
     epochs_.note_end(one.where().rank, one.ended_at(), why_ended(one), was_ended);
 }
 
-void job::note(const news& one) {
+void job::note(const job_event& one) {
     switch (one.what) {
-        case news::kind::has_met:
+        case job_event::kind::has_met:
             last_event_ = "all ranks have met";
             return events_.add("met", {{"seconds", one.at - started_at_}});
-        case news::kind::has_not_met:
+        case job_event::kind::has_not_met:
             events_.add("not_met", {{"why", one.why}});
             return screen_.say(one.why);
-        case news::kind::epoch_begins: return note_epoch(one);
-        case news::kind::works: return note_work(one);
-        case news::kind::is_lost:
+        case job_event::kind::epoch_begins: return note_epoch(one);
+        case job_event::kind::works: return note_work(one);
+        case job_event::kind::is_lost:
             progress_.forget(one.slot);
             if (!slots_.is_closed()) epochs_.note_lost_connection(one.slot, one.at);
             return;
-        case news::kind::job_ends: return note_job_end(one.at);
+        case job_event::kind::job_ends: return note_job_end(one.at);
     }
 }
 
-void job::note_epoch(const news& next) {
+void job::note_epoch(const job_event& next) {
     const std::optional<epoch_change> begun = epochs_.begin(next);
     if (!begun) return;
     const epoch_change& change = *begun;
@@ -103,7 +103,7 @@ void job::note_epoch(const news& next) {
     events_.add("epoch", values);
 }
 
-void job::note_work(const news& one) {
+void job::note_work(const job_event& one) {
     progress_.note(one.slot, one.at, one.step, one.samples);
     if (progress_told_at_ == 0) progress_told_at_ = one.at;
     if (one.at >= progress_told_at_ + time_between_progress) note_progress(one.at);
@@ -169,7 +169,7 @@ void job::look_at_obstacles() {
     if (!obstacle) return failed_.clear();
     const bool is_over =
         std::all_of(ranks_.begin(), ranks_.end(), [](const rank& one) { return one.has_ended(); });
-    if (has_remote_ && !is_over && !failed_.empty() && seconds() < failed_[0].at + time_to_hear)
+    if (has_remote_ && !is_over && !failed_.empty() && seconds() < failed_[0].at + time_to_learn)
         return;
     std::string why;
     for (std::size_t i = 0; i < failed_.size() && i < (has_remote_ ? most_named : 1); ++i)

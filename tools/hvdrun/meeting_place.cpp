@@ -10,12 +10,12 @@
 
 namespace hvdrun {
 
-std::vector<news> meeting_place::take_news() {
+std::vector<job_event> meeting_place::take_events() {
     const std::lock_guard lock(mutex_);
     return std::exchange(news_, {});
 }
 
-void meeting_place::tell(news what) {
+void meeting_place::tell(job_event what) {
     what.at = seconds();
     {
         const std::lock_guard lock(mutex_);

@@ -14,7 +14,7 @@
 namespace hvdrun {
 
 // Something that a meeting place has to tell.
-struct news {
+struct job_event {
     enum class kind { has_met, has_not_met, epoch_begins, works, is_lost, job_ends };
     // A process by the number of its slot, and its own random number.
     struct member {
@@ -46,17 +46,17 @@ public:
     virtual void expect(int) {}
     // The process of this slot has ended.
     virtual void has_died(int) {}
-    std::vector<news> take_news();
+    std::vector<job_event> take_events();
 
 protected:
-    // The file of this number gets a byte with each of the news.
+    // The file of this number gets a byte with each of the job_event.
     explicit meeting_place(int told) : told_(told) {}
-    void tell(news what);
+    void tell(job_event what);
 
 private:
     const int told_;
     std::mutex mutex_;
-    std::vector<news> news_;
+    std::vector<job_event> news_;
 };
 
 // For a static job, which meets once. It listens at one address of this host, or at all where that

@@ -33,9 +33,9 @@ public:
 private:
     void serve_all() {
         try {
-            if (server_.serve()) tell({.what = news::kind::has_met});
+            if (server_.serve()) tell({.what = job_event::kind::has_met});
         } catch (const std::exception& error) {
-            tell({.what = news::kind::has_not_met, .why = error.what()});
+            tell({.what = job_event::kind::has_not_met, .why = error.what()});
         }
     }
 

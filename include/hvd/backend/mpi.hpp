@@ -114,13 +114,13 @@ public:
 
     std::uint64_t sends_begun(int peer) const { return messages_->sends_begun(peer); }
     std::uint64_t receives_begun(int peer) const { return messages_->receives_begun(peer); }
-    bool send_notice(int peer, const failure_notice& news) noexcept {
-        return messages_->send_notice(peer, news);
+    bool send_notice(int peer, const failure_notice& notice) noexcept {
+        return messages_->send_notice(peer, notice);
     }
-    bool receive_notice(failure_notice& news) { return messages_->receive_notice(news); }
+    bool receive_notice(failure_notice& notice) { return messages_->receive_notice(notice); }
     std::vector<int> lost(message& why) {
         std::vector<int> ranks;
-        if (!members_ || !members_->news->tell_of_an_end()) return ranks;
+        if (!members_ || !members_->detector->has_detected()) return ranks;
         for (int p = 0; p < size_; ++p)
             if (p != rank_ && pending(p)) ranks.push_back(p);
         why = "a rank is lost or has left, as others have told";
@@ -411,7 +411,7 @@ private:
         backoff pauses(false);
         while (!messages_->poll()) {
             if (!pauses.pause()) continue;
-            if (!steps_.should_give_up() && !members_->news->tell_of_an_end()) continue;
+            if (!steps_.should_give_up() && !members_->detector->has_detected()) continue;
             std::vector<int> late;
             for (int p = 0; p < size_; ++p)
                 if (p != rank_ && pending(p)) late.push_back(p);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "../protocol/call_header.hpp"
-#include "../protocol/outside_news.hpp"
+#include "../protocol/failure_detector.hpp"
 #include "mpi_messages.hpp"
 
 namespace hvd {
@@ -23,16 +23,16 @@ struct mpi_members : counted {
     int rank;              // of this process, among the members
     std::vector<int> ranks;
     std::vector<std::uint64_t> hosts;  // by rank; members with equal numbers share memory
-    shared<outside_news> news;
+    shared<failure_detector> detector;
 
     mpi_members(MPI_Comm all, std::uint64_t which, int mine, std::vector<int> members,
-                std::vector<std::uint64_t> hosts_of_members, shared<outside_news> told)
+                std::vector<std::uint64_t> hosts_of_members, shared<failure_detector> told)
         : comm(all),
           number(which),
           rank(mine),
           ranks(std::move(members)),
           hosts(std::move(hosts_of_members)),
-          news(std::move(told)) {}
+          detector(std::move(told)) {}
 
     // Some of them, in the order given. This process is one.
     shared<mpi_members> subset(std::span<const int> chosen, int context) const {
@@ -46,7 +46,7 @@ struct mpi_members : counted {
         }
         const std::uint64_t which = hash().add(number).add(std::uint64_t(context)).value();
         return shared<mpi_members>::make(comm, which, mine, std::move(members), std::move(places),
-                                         news);
+                                         detector);
     }
 
     // The first rank on the host of another.

@@ -130,33 +130,33 @@ public:
 
     // The notice is small enough for MPI to take it over at once. If MPI does not, it keeps the
     // copy. It returns false if no notice can be sent any more.
-    [[gnu::cold]] bool send_notice(int peer, const failure_notice& news) noexcept try {
+    [[gnu::cold]] bool send_notice(int peer, const failure_notice& notice) noexcept try {
         if (!mpi_is_running()) return false;
         speaks_ = true;
         std::byte* const copy = room_for_notice();
-        std::memcpy(copy, &news, sizeof news);
+        std::memcpy(copy, &notice, sizeof notice);
         notices_.reserve(notices_.size() + 1);
         MPI_Request request = MPI_REQUEST_NULL;
-        if (MPI_Isend(copy, sizeof news, MPI_BYTE, numbers_[std::size_t(peer)], notice_tag(), comm,
-                      &request) == MPI_SUCCESS)
+        if (MPI_Isend(copy, sizeof notice, MPI_BYTE, numbers_[std::size_t(peer)], notice_tag(),
+                      comm, &request) == MPI_SUCCESS)
             notices_.push_back(request);
         return true;
     } catch (const std::bad_alloc&) {
         return false;
     }
 
-    bool receive_notice(failure_notice& news) {
+    bool receive_notice(failure_notice& notice) {
         int there = 0;
         MPI_Status status;
         check(MPI_Iprobe(MPI_ANY_SOURCE, notice_tag(), comm, &there, &status), "MPI_Iprobe");
         if (there == 0) return false;
-        check(MPI_Recv(&news, sizeof news, MPI_BYTE, status.MPI_SOURCE, notice_tag(), comm,
+        check(MPI_Recv(&notice, sizeof notice, MPI_BYTE, status.MPI_SOURCE, notice_tag(), comm,
                        MPI_STATUS_IGNORE),
               "MPI_Recv");
-        if (!is_notice(news, int(numbers_.size())) ||
-            numbers_[std::size_t(news.sender)] != status.MPI_SOURCE)
-            return receive_notice(news);  // no rank sends it
-        if (news.what == word::departs) ++departed_;
+        if (!is_notice(notice, int(numbers_.size())) ||
+            numbers_[std::size_t(notice.sender)] != status.MPI_SOURCE)
+            return receive_notice(notice);  // no rank sends it
+        if (notice.what == word::departs) ++departed_;
         return true;
     }
 
@@ -168,8 +168,8 @@ public:
         int sent = 1;
         if (!notices_.empty())
             MPI_Testall(int(notices_.size()), notices_.data(), &sent, MPI_STATUSES_IGNORE);
-        failure_notice news;
-        while (speaks_ && receive_notice(news)) {
+        failure_notice notice;
+        while (speaks_ && receive_notice(notice)) {
         }
         return poll() && sent != 0 && !given_up_ &&
                (!speaks_ || departed_ + 1 == int(sends_.size()));

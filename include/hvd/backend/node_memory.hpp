@@ -52,8 +52,8 @@ public:
     // Makes memory that the ranks of each node map, if every node can. Otherwise messages are used,
     // and every rank knows it.
     template <class Endpoint>
-    [[gnu::cold]] void make(Endpoint& endpoint, const position& here, std::size_t wished) {
-        const std::size_t window = shm_region::window_for(here.ranks, wished);
+    [[gnu::cold]] void make(Endpoint& endpoint, const position& here, std::size_t requested) {
+        const std::size_t window = shm_region::window_for(here.ranks, requested);
         const std::size_t bytes = shm_region::bytes(here.ranks, window),
                           own = shm_region::windows_of(here.mine, here.ranks, window);
         // Each rank touches its own windows first, so that they lie near its processor.

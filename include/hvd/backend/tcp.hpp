@@ -94,10 +94,10 @@ public:
 
     std::uint64_t sends_begun(int peer) const { return messages_.sends_begun(peer); }
     std::uint64_t receives_begun(int peer) const { return messages_.receives_begun(peer); }
-    bool send_notice(int peer, const failure_notice& news) noexcept {
-        return messages_.send_notice(peer, news);
+    bool send_notice(int peer, const failure_notice& notice) noexcept {
+        return messages_.send_notice(peer, notice);
     }
-    bool receive_notice(failure_notice& news) { return messages_.receive_notice(news); }
+    bool receive_notice(failure_notice& notice) { return messages_.receive_notice(notice); }
     std::vector<int> lost(message& why) { return messages_.lost(why); }
 
     // As in node_memory.
@@ -254,8 +254,8 @@ private:
         };
         while (!messages_.poll()) {
             if (!pauses.pause(sleep)) continue;
-            for (failure_notice news; messages_.receive_notice(news);)
-                if (news.what == word::failed || news.what == word::died) pass_on(news);
+            for (failure_notice notice; messages_.receive_notice(notice);)
+                if (notice.what == word::failed || notice.what == word::died) pass_on(notice);
             message why;
             std::vector<int> lost = messages_.lost(why);
             if (lost.empty() && now() <= limit_ && !gone()) continue;
@@ -265,13 +265,13 @@ private:
         }
     }
     // Others may wait for connections yet, and this rank ends theirs.
-    [[noreturn]] void pass_on(failure_notice news) {
-        news.sender = rank_;
+    [[noreturn]] void pass_on(failure_notice notice) {
+        notice.sender = rank_;
         messages_.cancel();
         for (int p = 0; p < size(); ++p)
-            if (p != rank_) messages_.send_notice(p, news);
-        throw peer_error(rank_, text("hvd: ", making, " on rank ", rank_, ": ", news.text),
-                         ranks_of(news));
+            if (p != rank_) messages_.send_notice(p, notice);
+        throw peer_error(rank_, text("hvd: ", making, " on rank ", rank_, ": ", notice.text),
+                         ranks_of(notice));
     }
     std::vector<int> late(message& why) const {
         std::vector<int> ranks;

@@ -152,18 +152,18 @@ public:
         constexpr std::size_t a = detail::free_list::alignment;
         const std::uint64_t mine =
             bytes > SIZE_MAX - a ? SIZE_MAX / a * a : (bytes + a - 1) / a * a;
-        std::vector<std::size_t> wished;
-        const std::uint64_t given_up = tell(mine, wished);
+        std::vector<std::size_t> requested;
+        const std::uint64_t given_up = tell(mine, requested);
         refusal why;
-        std::byte* memory = share_on_all(wished, why);
+        std::byte* memory = share_on_all(requested, why);
         // Only now, so that the new memory lies elsewhere than arenas that have just ended. Where
         // the system refused, it may have been for want of their addresses.
         if (segments_) segments_->unmap(given_up);
         if (memory == nullptr && given_up != 0) {
             detail::run_on_all(*session_, "arena", detail::never, [&] { segments_->prepare(); });
-            memory = share_on_all(wished, why);
+            memory = share_on_all(requested, why);
         }
-        if (memory == nullptr) throw_refused(wished, why);
+        if (memory == nullptr) throw_refused(requested, why);
         memory_.add(memory, mine);
     }
 
@@ -184,9 +184,9 @@ public:
     std::size_t available() const noexcept { return memory_.free_bytes(); }
 
 private:
-    // Tells all ranks the bytes that this rank wishes and the arenas that it has given up. Returns
-    // those that all have, as segments::unmap() takes them.
-    std::uint64_t tell(std::size_t mine, std::vector<std::size_t>& wished) {
+    // Tells all ranks the bytes that this rank requests and the arenas that it has given up.
+    // Returns those that all have, as segments::unmap() takes them.
+    std::uint64_t tell(std::size_t mine, std::vector<std::size_t>& requested) {
         const bool has = bool(segments_);
         const std::int64_t told[] = {std::int64_t(mine),
                                      has ? std::int64_t(segments_->history()) : 0,
@@ -195,7 +195,8 @@ private:
         // The ranks of a node wait for each other where they share memory: so all of them must
         // come.
         detail::run_on_all(*session_, "arena", detail::never, [&] {
-            for (std::size_t i = 0; i < all.size(); i += 3) wished.push_back(std::size_t(all[i]));
+            for (std::size_t i = 0; i < all.size(); i += 3)
+                requested.push_back(std::size_t(all[i]));
             memory_.reserve_one();
             if (segments_) segments_->prepare();
         });
@@ -212,11 +213,11 @@ private:
     };
 
     // This rank's part of memory that all ranks have, or null on all.
-    std::byte* share_on_all(const std::vector<std::size_t>& wished, refusal& why) {
+    std::byte* share_on_all(const std::vector<std::size_t>& requested, refusal& why) {
         std::byte* memory = nullptr;
         try {
             detail::run_on_all(*session_, "arena", detail::never, [&] {
-                if (total(wished) < most) memory = share_(*this, wished);
+                if (total(requested) < most) memory = share_(*this, requested);
             });
             const std::int64_t error = memory != nullptr ? 0 : own_error();
             const auto all = detail::numbers_of_all(*session_, "arena", {&error, 1}, detail::never);
@@ -267,14 +268,14 @@ private:
         return segments_->refusal() != 0 ? segments_->refusal() : -1;
     }
 
-    [[gnu::cold, noreturn]] void throw_refused(const std::vector<std::size_t>& wished,
+    [[gnu::cold, noreturn]] void throw_refused(const std::vector<std::size_t>& requested,
                                                const refusal& why) const {
         const int error = why.error > 0 ? int(why.error) : ENOMEM;
         throw usage_error(
             session_->rank(),
             detail::text("hvd: arena on rank ", session_->rank(), ": the system gave no ",
-                         wished[std::size_t(session_->rank())],
-                         " bytes of memory for this rank, of ", total(wished),
+                         requested[std::size_t(session_->rank())],
+                         " bytes of memory for this rank, of ", total(requested),
                          " for all ranks: rank ", why.rank, " was told: ", strerror(error),
                          error == ENOMEM || error == ENOSPC ? "; is there as much memory?" : ""));
     }

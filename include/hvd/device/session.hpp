@@ -221,15 +221,15 @@ public:
         done.make_wait(stream.given() ? stream.get() : own_stream(), rank_);
     }
 
-    // Gives the session up when these news tell of an end, wherever the callers are.
-    void hear(shared<outside_news> news) {
-        hears_ = true;
-        watcher_.hear(std::move(news));
+    // Gives the session up when this detector tells of an end, wherever the callers are.
+    void listen_to(shared<failure_detector> detector) {
+        listens_ = true;
+        watcher_.listen_to(std::move(detector));
     }
-    bool hears_news() const { return hears_; }
+    bool listens() const { return listens_; }
     // Throws if they have told of one.
-    void stop_hearing(const char* label) {
-        watcher_.hear({});
+    void stop_listening(const char* label) {
+        watcher_.listen_to({});
         if (is_late(never)) expire(label);
         refuse_if_broken(label);
     }
@@ -269,9 +269,9 @@ public:
     }
 
     [[gnu::cold]] message lateness(const char* label) const {
-        const message reason = watcher_.has_heard() ? message("ranks are lost, or others come")
-                               : reason_to_end_     ? reason_to_end_()
-                                                    : message();
+        const message reason = watcher_.has_detected() ? message("ranks are lost, or others come")
+                               : reason_to_end_        ? reason_to_end_()
+                                                       : message();
         return text("hvd: ", label, " on rank ", rank_, ": ",
                     reason.empty() ? std::string_view("other ranks did not come in time")
                                    : std::string_view(reason));
@@ -385,7 +385,7 @@ private:
     recursive_mutex mutex_;
     std::vector<std::weak_ptr<stop_word>> stops_;
     std::function<message()> reason_to_end_;
-    bool has_several_users_ = false, hears_ = false;
+    bool has_several_users_ = false, listens_ = false;
     message broken_;  // the reason for which it was given up; not changed once the next is true
     atomic<bool> is_broken_ = false;
     device_watcher<device_session> watcher_{*this};

@@ -10,15 +10,16 @@
 #include "../platform/clock.hpp"
 #include "../platform/cuda_api.hpp"
 #include "../platform/thread.hpp"
-#include "../protocol/outside_news.hpp"
+#include "../protocol/failure_detector.hpp"
 
 namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Watches work that only streams wait for. If it is late or has failed, or if news tell that the
-// ranks wait in vain, the session is given up, which ends the work, so that the streams go on. A
-// thread does it, from the first work or news on. It sleeps while there are none.
+// Watches work that only streams wait for. If it is late or has failed, or if a failure detector
+// tells that the ranks wait in vain, the session is given up, which ends the work, so that the
+// streams go on. A thread does it, from the first work or detector on. It sleeps while there are
+// none.
 template <class Session>
 class device_watcher {
 public:
@@ -53,20 +54,20 @@ public:
                (kept_.empty() && std::all_of(work_.begin(), work_.end(), is_done));
     }
 
-    // Listens to these news, also while nothing is watched. Without news it stops to listen.
-    void hear(shared<outside_news> news) {
+    // Listens to this detector, also while nothing is watched. Without one it stops to listen.
+    void listen_to(shared<failure_detector> detector) {
         const lock_guard lock(mutex_);
-        news_ = std::move(news);
-        if (!news_) return;
-        start("news");
+        detector_ = std::move(detector);
+        if (!detector_) return;
+        start("failure detector");
         changed_.notify_all();
     }
 
-    // True from the moment when work is late, or news have told of an end. The thread that is
-    // inside the session gives it up, or else the watcher does.
+    // True from the moment when work is late, or the detector has told of an end. The thread that
+    // is inside the session gives it up, or else the watcher does.
     bool is_overdue() const noexcept { return overdue_.load(); }
-    // True if it was news.
-    bool has_heard() const noexcept { return is_overdue() && has_heard_; }
+    // True if it was the detector.
+    bool has_detected() const noexcept { return is_overdue() && has_detected_; }
 
     void stop() noexcept {
         {
@@ -77,7 +78,7 @@ public:
         thread_.join();
         work_.clear();
         kept_.clear();
-        news_ = {};
+        detector_ = {};
     }
 
 private:
@@ -108,21 +109,21 @@ private:
     // Returns false at the end.
     bool wait_for_work() {
         const lock_guard lock(mutex_);
-        while (work_.empty() && !news_ && !ending_) changed_.wait(mutex_);
+        while (work_.empty() && !detector_ && !ending_) changed_.wait(mutex_);
         return !ending_;
     }
 
     void look() noexcept {
         try {
             drop_reached();
-            ask_news();
+            ask_detector();
             if (is_overdue()) session_.expire(late_.c_str());
             session_.look_from_outside();
         } catch (const error& e) {
             session_.give_up(e.what());
             const lock_guard lock(mutex_);
             work_.clear();
-            news_ = {};
+            detector_ = {};
         }
     }
 
@@ -136,11 +137,11 @@ private:
         }
     }
 
-    void ask_news() {
+    void ask_detector() {
         const lock_guard lock(mutex_);
-        if (is_overdue() || !news_ || !news_->tell_of_an_end()) return;
+        if (is_overdue() || !detector_ || !detector_->has_detected()) return;
         late_ = message("a call");
-        has_heard_ = true;
+        has_detected_ = true;
         overdue_.store(true);
     }
 
@@ -148,11 +149,11 @@ private:
     mutex mutex_;  // guards the next four
     std::vector<watched> work_;
     std::vector<cuda_event> kept_;
-    shared<outside_news> news_;
+    shared<failure_detector> detector_;
     bool ending_ = false;
     condition changed_;
     message late_;  // the label of the late work; not changed once overdue
-    bool has_heard_ = false;
+    bool has_detected_ = false;
     atomic<bool> overdue_ = false;
     thread thread_;  // last: it uses all others
 };

@@ -49,7 +49,8 @@ public:
 
     membership& own() { return *membership_; }
 
-    communicator<mpi> communicator_of(const elastic_epoch& epoch, const shared<outside_news>& news,
+    communicator<mpi> communicator_of(const elastic_epoch& epoch,
+                                      const shared<failure_detector>& detector,
                                       const communicator_options& options) {
         members_ = epoch.size;
         acknowledge_lost_ranks(comm_);
@@ -61,7 +62,7 @@ public:
         }
         return communicator<mpi>::world(
             shared<mpi_members>::make(comm_, epoch.job_number, epoch.rank, std::move(ranks),
-                                      std::move(hosts), news),
+                                      std::move(hosts), detector),
             options);
     }
 

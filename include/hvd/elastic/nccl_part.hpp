@@ -13,12 +13,12 @@ inline namespace v0 {
 namespace detail {
 
 // The ranks of an epoch, for calls of the host, and their GPUs. While work of the GPUs may be under
-// way, the news end it, since a rank that is lost would be missing in it for ever.
+// way, the failure detector ends it, since a rank that is lost would be missing in it for ever.
 class elastic_gpus : public communicator<tcp> {
 public:
     elastic_gpus(communicator<tcp> hosts, communicator<nccl>& gpus,
-                 const shared<outside_news>& news)
-        : communicator<tcp>(std::move(hosts)), gpus_(gpus), news_(news) {
+                 const shared<failure_detector>& detector)
+        : communicator<tcp>(std::move(hosts)), gpus_(gpus), detector_(detector) {
         begin_step();
     }
     elastic_gpus(const elastic_gpus&) = delete;
@@ -31,7 +31,7 @@ public:
     void begin_step() {
         works_ = true;
         calls_before_ = session().calls();
-        if (size() > 1) session().hear(news_);
+        if (size() > 1) session().listen_to(detector_);
     }
     // Waits until the work of the GPUs has ended on all ranks, before any of them was given up. Its
     // results may be garbage else, and no rank sees it: the kernel of one that is given up goes on,
@@ -55,12 +55,12 @@ public:
 private:
     void await_work() {
         session().await_device("elastic step");
-        session().stop_hearing("elastic step");
+        session().stop_listening("elastic step");
     }
     nccl_session& session() { return *device_access::session_of(gpus_); }
 
     communicator<nccl>& gpus_;
-    shared<outside_news> news_;
+    shared<failure_detector> detector_;
     bool works_ = false;
     std::uint64_t calls_before_ = 0;  // before this step
 };
@@ -90,12 +90,13 @@ public:
     membership& own() { return hosts_.own(); }
 
     // The function may have made another device current in the last epoch.
-    elastic_gpus communicator_of(const elastic_epoch& epoch, const shared<outside_news>& news,
+    elastic_gpus communicator_of(const elastic_epoch& epoch,
+                                 const shared<failure_detector>& detector,
                                  const communicator_options& options) {
         check_cuda(cudaSetDevice(device_), "cudaSetDevice", epoch.rank);
-        auto hosts = hosts_.communicator_of(epoch, news, options);
+        auto hosts = hosts_.communicator_of(epoch, detector, options);
         succession_.follow(hosts, std::int64_t(epoch.number), options);
-        return {std::move(hosts), succession_.last(), news};
+        return {std::move(hosts), succession_.last(), detector};
     }
 
 private:

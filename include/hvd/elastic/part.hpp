@@ -4,7 +4,7 @@
 
 #include "../backend/tcp.hpp"
 #include "../comm/communicator.hpp"
-#include "../protocol/outside_news.hpp"
+#include "../protocol/failure_detector.hpp"
 #include "../protocol/step_question.hpp"
 #include "members/membership.hpp"
 
@@ -12,13 +12,13 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Tells calls of the end of an epoch, as the membership hears it. Once the epoch is over, it asks
+// Tells calls of the end of an epoch, as the membership learns it. Once the epoch is over, it asks
 // the membership no more.
-class epoch_news final : public outside_news {
+class epoch_monitor final : public failure_detector {
 public:
-    explicit epoch_news(membership& own)
-        : outside_news([](outside_news& self) {
-              return static_cast<epoch_news&>(self).ask(&membership::epoch_ends);
+    explicit epoch_monitor(membership& own)
+        : failure_detector([](failure_detector& self) {
+              return static_cast<epoch_monitor&>(self).ask(&membership::epoch_ends);
           }),
           own_(&own) {}
 
@@ -42,21 +42,21 @@ private:
     membership* own_;
 };
 
-// Ends the news with the epoch.
-class heard_epoch {
+// Ends the monitor with the epoch.
+class monitored_epoch {
 public:
-    explicit heard_epoch(membership& own) : news_(shared<epoch_news>::make(own)) {}
-    heard_epoch(const heard_epoch&) = delete;
-    ~heard_epoch() { news_->forget_membership(); }
-    const shared<epoch_news>& news() const { return news_; }
+    explicit monitored_epoch(membership& own) : monitor_(shared<epoch_monitor>::make(own)) {}
+    monitored_epoch(const monitored_epoch&) = delete;
+    ~monitored_epoch() { monitor_->forget_membership(); }
+    const shared<epoch_monitor>& monitor() const { return monitor_; }
 
 private:
-    shared<epoch_news> news_;
+    shared<epoch_monitor> monitor_;
 };
 
 // The part of this process in an elastic job over a backend. A backend is elastic if it has one,
 // with these functions. The calls of a communicator throw peer_error within milliseconds once the
-// news tell of an end, or a rank that they wait for is dead.
+// the failure detector tells of an end, or a rank that they wait for is dead.
 template <class Backend>
 class elastic_part;
 
@@ -78,9 +78,9 @@ public:
     // Makes the communicator of an epoch, with all its members.
     // @throws peer_error if one of them is lost meanwhile
     static communicator<Backend> communicator_of(const elastic_epoch& epoch,
-                                                 const shared<outside_news>& news,
+                                                 const shared<failure_detector>& detector,
                                                  const communicator_options& options) {
-        epoch.job->give_up_when(news);
+        epoch.job->give_up_when(detector);
         return communicator<Backend>::world(epoch.job, options);
     }
 

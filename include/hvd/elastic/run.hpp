@@ -160,14 +160,14 @@ private:
 // Asks whether newcomers wait.
 class membership_question final : public step_question {
 public:
-    explicit membership_question(shared<epoch_news> news)
+    explicit membership_question(shared<epoch_monitor> monitor)
         : step_question([](step_question& self) {
-              return static_cast<membership_question&>(self).news_->should_join();
+              return static_cast<membership_question&>(self).monitor_->should_join();
           }),
-          news_(std::move(news)) {}
+          monitor_(std::move(monitor)) {}
 
 private:
-    shared<epoch_news> news_;
+    shared<epoch_monitor> monitor_;
 };
 
 // While a communicator lives, the state waits for its work before each commit, and sends local
@@ -179,16 +179,16 @@ class elastic_watch {
 public:
     template <class Comm>
     elastic_watch(State& state, Comm& comm, const elastic_epoch& epoch,
-                  const shared<epoch_news>& news)
+                  const shared<epoch_monitor>& monitor)
         : state_(state) {
         using answer = step_question::answer;
-        const auto question = shared<membership_question>::make(news);
+        const auto question = shared<membership_question>::make(monitor);
         elastic_access::set_exchange(state, comm, epoch);
         // With local objects the call is needed: nobody enters a commit before all have done the
         // exchange of the last one.
         if (!elastic_access::has_locals(state)) access::session_of(comm).question = question;
-        const auto changes = [&state, &comm, news, question] {
-            news->tell_work(state.step(), elastic_access::samples_of(state));
+        const auto changes = [&state, &comm, monitor, question] {
+            monitor->tell_work(state.step(), elastic_access::samples_of(state));
             const answer known = question->take_answer();
             std::uint8_t should_join = known == answer::yes ? 1 : 0;
             if (known == answer::none || elastic_access::has_locals(state)) {
@@ -318,7 +318,7 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
         if (std::exchange(has_finished, false)) state.restore();  // others have not
         if (epoch.has_lost) vain = 0;
         const std::int64_t before = state.step();
-        const detail::heard_epoch heard(own);
+        const detail::monitored_epoch monitored(own);
         bool has_begun = false;
         const auto count = [&] { vain = state.step() > before ? 0 : vain + 1; };
         const auto go_back = [&] {
@@ -327,11 +327,11 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
             return vain < most_vain_epochs;
         };
         try {
-            auto comm = part.communicator_of(epoch, heard.news(), options.communicator);
+            auto comm = part.communicator_of(epoch, monitored.monitor(), options.communicator);
             own.record(epoch);
             comm.barrier();
             own.begin_work();
-            const detail::elastic_watch watch(state, comm, epoch, heard.news());
+            const detail::elastic_watch watch(state, comm, epoch, monitored.monitor());
             access::begin_epoch(state, comm, epoch);
             has_begun = true;
             call_with(fn, comm);

@@ -19,14 +19,14 @@ public:
 
     // ---- for any thread -----------------------------------------------------------------------
 
-    // `fill` is called for the call once its name is known to be free, `hear` when the engine is
+    // `fill` is called for the call once its name is known to be free, `on_done` when the engine is
     // done with it.
     void submit(std::string_view name, const shared<queued>& call, const signature& mine,
                 callback then, void (*fill)(queued&),
-                void (*hear)(queued&, bool has_failed) = nullptr) {
+                void (*on_done)(queued&, bool has_failed) = nullptr) {
         runner_.driver().refuse_if_forked(*call->op);
         adopt(*call);
-        pending_tensor entry{call, mine, std::move(then), hear};
+        pending_tensor entry{call, mine, std::move(then), on_done};
         while (!take(name, entry, fill)) wait_for_refusal_of(name);
     }
 
@@ -95,7 +95,7 @@ public:
             adopt(*call);
             join_ = call;
             if (predicted_) decline_ = "it has joined";
-            else wishes_.join = true;
+            else commands_.join = true;
         }
         wake_();
     }
@@ -138,7 +138,7 @@ public:
     void say_bye() {
         {
             const lock_guard lock(mutex_);
-            wishes_.bye = done_ = true;
+            commands_.bye = done_ = true;
             if (predicted_ && decline_.empty()) decline_ = no_more;
         }
         wake_();
@@ -148,7 +148,7 @@ public:
     void leave(std::string_view reason) {
         {
             const lock_guard lock(mutex_);
-            if (wishes_.leave.empty()) wishes_.leave = reason;  // the first reason counts
+            if (commands_.leave.empty()) commands_.leave = reason;  // the first reason counts
         }
         stop_calls_at(now());  // the engine's thread may wait in one
         wake_();

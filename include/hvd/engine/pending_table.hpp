@@ -24,7 +24,7 @@ struct pending_tensor {
     shared<queued> call;
     signature mine;
     std::function<void(std::exception_ptr)> then;
-    void (*hear)(queued&, bool has_failed) = nullptr;  // before the request knows
+    void (*on_done)(queued&, bool has_failed) = nullptr;  // before the request knows
     time_point since = 0;
     time_point limit = never;
     std::uint64_t number = 0;  // of the submission

@@ -173,7 +173,7 @@ protected:
 
     // Nobody holds the lock. The callback may submit further tensors.
     void complete(pending_tensor& entry, std::exception_ptr failure) {
-        if (entry.hear != nullptr) entry.hear(*entry.call, failure != nullptr);
+        if (entry.on_done != nullptr) entry.on_done(*entry.call, failure != nullptr);
         const callback then = std::move(entry.then);
         if (!then) return entry.call->finish(std::move(failure));
         entry.call->finish(failure);

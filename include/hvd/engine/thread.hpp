@@ -106,25 +106,25 @@ private:
 
     // Called while this thread waits inside a call.
     bool ends_meanwhile() {
-        const decision* const end = hear_of_end();
+        const decision* const end = end_decision();
         if (end != nullptr) core_->set_reason(ending(*end));
         return end != nullptr;
     }
     // Null if this rank has not heard of an end.
-    const decision* hear_of_end() {
+    const decision* end_decision() {
         links_.wait(0);
         receive();
         return negotiator_.end_to_come();
     }
 
     void submit() {
-        const engine_wishes wishes = core_->take_wishes();
-        if (wishes.restart) negotiator_.restart(wishes.units);
-        for (const auto& [name, mine] : wishes.submitted) negotiator_.submit(name, mine);
-        if (wishes.join) negotiator_.join();
-        if (!wishes.leave.empty())  // the better reason
-            negotiator_.leave(wishes.leave, rank_set(wishes.culprits));
-        if (wishes.bye) negotiator_.bye();
+        const engine_commands commands = core_->take_commands();
+        if (commands.restart) negotiator_.restart(commands.units);
+        for (const auto& [name, mine] : commands.submitted) negotiator_.submit(name, mine);
+        if (commands.join) negotiator_.join();
+        if (!commands.leave.empty())  // the better reason
+            negotiator_.leave(commands.leave, rank_set(commands.culprits));
+        if (commands.bye) negotiator_.bye();
     }
 
     // Rank 0 may wait a while for more tensors, which travel together then.
@@ -174,7 +174,7 @@ private:
         const std::exception_ptr failure = core_->failure_of_unit();
         if (over_ || !failure) return;
         submit();
-        if (const decision* const end = hear_of_end()) return finish(*end);
+        if (const decision* const end = end_decision()) return finish(*end);
         end_by(failure, text("rank ", core_->rank(), " gave up: ", what_of(failure)));
     }
 
@@ -288,7 +288,7 @@ private:
     }
 
     void report(const decision& d) {
-        if (stalls_.hear(d.name, d.text, d.ranks)) tell_stall(d.name);
+        if (stalls_.note_answer(d.name, d.text, d.ranks)) tell_stall(d.name);
     }
 
     void tell_stall(std::string_view name) {

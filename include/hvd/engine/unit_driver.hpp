@@ -8,12 +8,12 @@
 #include <memory>
 #include <string>
 
+#include "commands.hpp"
 #include "negotiation/coordinator.hpp"
 #include "negotiation/negotiating_rank.hpp"
 #include "prediction.hpp"
 #include "submitted_tensors.hpp"
 #include "unit_runner.hpp"
-#include "wishes.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -89,10 +89,10 @@ public:
     void lose_devices(const std::exception_ptr& why) {
         const lock_guard lock(mutex_);
         if (ended_) return;  // then there may be nobody to wake
-        if (wishes_.leave.empty()) {
-            wishes_.leave = text("rank ", rank(), ": its device tensors failed: ",
-                                 why ? what_of(why) : message("no reason was given"));
-            if (why) wishes_.culprits = peers_of(why);
+        if (commands_.leave.empty()) {
+            commands_.leave = text("rank ", rank(), ": its device tensors failed: ",
+                                   why ? what_of(why) : message("no reason was given"));
+            if (why) commands_.culprits = peers_of(why);
         }
         runner_.driver().stop_at(now());  // the engine's thread may wait in a call
         wake_();
@@ -106,16 +106,16 @@ public:
 
     // ---- for the thread of the engine -----------------------------------------------------------
 
-    engine_wishes take_wishes() {
+    engine_commands take_commands() {
         const lock_guard lock(mutex_);
-        return std::exchange(wishes_, {});
+        return std::exchange(commands_, {});
     }
 
     // An observer is told of the ranks that have a tensor, as far as this one hears of them.
-    void listen_to(negotiating_rank& heard) {
+    void listen_to(negotiating_rank& ranks) {
         if (!observing_.wants(observed_moment::rank_ready)) return;
-        heard.listener = this;
-        heard.on_child_ready = [](void* self, const std::string& name, int rank) {
+        ranks.listener = this;
+        ranks.on_child_ready = [](void* self, const std::string& name, int rank) {
             const unit_driver& here = *static_cast<unit_driver*>(self);
             here.observing_.tell({"", name, dtype::byte, 0, here.rank(), here.size(), quick_now()},
                                  observed_moment::rank_ready, rank);
@@ -127,7 +127,7 @@ public:
     // All ranks expect this step from now on.
     void begin_prediction(std::vector<agreed_unit> units) {
         const lock_guard lock(mutex_);
-        wishes_.submitted.clear();
+        commands_.submitted.clear();
         predicted_ = std::make_shared<prediction>(std::move(units));
         predicting_.store(true);
         if (join_) decline_ = "it has joined";
@@ -157,8 +157,8 @@ public:
     // Everything that is pending is submitted once more.
     void resubmit() {
         const lock_guard lock(mutex_);
-        wishes_.submitted = pending_.in_order();
-        wishes_.join = bool(join_);
+        commands_.submitted = pending_.in_order();
+        commands_.join = bool(join_);
     }
 
     // If the predicted step has not gone on for long, though somebody wants it to, this rank
@@ -236,7 +236,7 @@ protected:
         if (entry.limit < stop_ && (driving_ || running_ != nullptr))
             runner_.driver().stop_by(stop_ = entry.limit);
         if (!predicted_) {
-            wishes_.submitted.emplace_back(name, entry.mine);
+            commands_.submitted.emplace_back(name, entry.mine);
             return true;
         }
         arrive(name, entry);
@@ -254,7 +254,7 @@ protected:
     std::function<void()> wake_;
 
     // The lock of the submitted tensors is held for all of the following.
-    engine_wishes wishes_;
+    engine_commands commands_;
     std::shared_ptr<prediction> predicted_;  // null: the ranks negotiate. A driver keeps it alive
     std::string decline_;                    // why this rank declines the prediction, if it does
     bool done_ = false;                      // this rank submits nothing more
@@ -266,7 +266,7 @@ private:
         {
             const lock_guard lock(mutex_);
             if (ended_) return what_of(ended_);
-            if (!wishes_.leave.empty()) return message(wishes_.leave);
+            if (!commands_.leave.empty()) return message(commands_.leave);
             if (!look_out_ || looks_out_ != session_user::this_thread()) return {};
         }
         return look_out_() ? reason_to_end() : message();
@@ -376,10 +376,10 @@ private:
             if (!predicted_) return;  // the engine ends
             end_prediction();
             ++counts_.declined;
-            wishes_.submitted = pending_.in_order();
-            wishes_.restart = true;
-            wishes_.units = std::exchange(units_, 0);
-            wishes_.join = bool(join_);
+            commands_.submitted = pending_.in_order();
+            commands_.restart = true;
+            commands_.units = std::exchange(units_, 0);
+            commands_.join = bool(join_);
         }
         wake_();
     }

@@ -78,9 +78,10 @@ public:
         if (pairs_) pairs_->cancel();
     }
 
-    bool receive_notice(failure_notice& news) {
-        if (!tcp_messages::receive_notice(news)) return false;
-        if (pairs_ && news.what == word::departs) peers_[std::size_t(news.sender)].departed = true;
+    bool receive_notice(failure_notice& notice) {
+        if (!tcp_messages::receive_notice(notice)) return false;
+        if (pairs_ && notice.what == word::departs)
+            peers_[std::size_t(notice.sender)].departed = true;
         return true;
     }
 

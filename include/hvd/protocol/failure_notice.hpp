@@ -117,7 +117,7 @@ public:
     }
 
     // True if waiting is in vain.
-    bool heard() {
+    bool received() {
         if constexpr (sends_notices<Endpoint>) {
             listen();
             if (!knows_ && !alarmed_ && (waits_for_departed() || waits_for_lost())) return true;
@@ -130,7 +130,7 @@ public:
     // message only when it is asked again.
     [[gnu::cold]] bool anyone_left() {
         bool any = false;
-        for (int look = 0; look < 10 && !any; ++look) any = heard() || any_departed_;
+        for (int look = 0; look < 10 && !any; ++look) any = received() || any_departed_;
         return any;
     }
     // True if the reason is known: why() and missing() say it.
@@ -196,13 +196,13 @@ public:
     void pass_on(std::string_view reason) noexcept {
         if constexpr (sends_notices<Endpoint>) {
             if (std::exchange(told_, true)) return;
-            failure_notice news =
+            failure_notice notice =
                 notice_of(me(), is_death_ ? word::died : word::failed, why_, missing_);
             if (!knows_) {
-                store_parts(news.text, {"rank ", me(), " left (", reason, ")"});
-                news.ranks[0] = me();
+                store_parts(notice.text, {"rank ", me(), " left (", reason, ")"});
+                notice.ranks[0] = me();
             }
-            send_to_all(news);
+            send_to_all(notice);
         }
     }
 
@@ -210,9 +210,9 @@ public:
     // may wait somewhere else.
     [[gnu::cold]] void tell_unmade(std::uint64_t context) noexcept {
         if constexpr (sends_notices<Endpoint>) {
-            failure_notice news = notice_of(me(), word::unmade, "", {});
-            news.call = context;
-            send_to_all(news);
+            failure_notice notice = notice_of(me(), word::unmade, "", {});
+            notice.call = context;
+            send_to_all(notice);
         }
     }
     // True if a rank has told that.
@@ -237,50 +237,50 @@ private:
 
     int me() const { return endpoint_.rank(); }
 
-    void send_to_all(failure_notice news) noexcept {
+    void send_to_all(failure_notice notice) noexcept {
         for (int peer = 0; peer < endpoint_.size(); ++peer) {
             if (peer == me()) continue;
-            news.sent = endpoint_.sends_begun(peer);
-            news.received = endpoint_.receives_begun(peer);
-            if (!endpoint_.send_notice(peer, news)) return;
+            notice.sent = endpoint_.sends_begun(peer);
+            notice.received = endpoint_.receives_begun(peer);
+            if (!endpoint_.send_notice(peer, notice)) return;
         }
     }
 
     void listen() {
-        failure_notice news;
-        while (endpoint_.receive_notice(news)) {
-            if (news.what == word::departs) note_departure(news);
-            else if (news.what == word::waits) note_waiting(news);
-            else if (news.what == word::unmade) unmade_ = news.call;
-            else note_reason(news);
+        failure_notice notice;
+        while (endpoint_.receive_notice(notice)) {
+            if (notice.what == word::departs) note_departure(notice);
+            else if (notice.what == word::waits) note_waiting(notice);
+            else if (notice.what == word::unmade) unmade_ = notice.call;
+            else note_reason(notice);
         }
     }
 
-    void note_reason(const failure_notice& news) {
-        voices_[std::size_t(news.sender)] = voice::knows;
+    void note_reason(const failure_notice& notice) {
+        voices_[std::size_t(notice.sender)] = voice::knows;
         if (knows_) return;
-        keep(news.text, ranks_of(news), news.what == word::died);
+        keep(notice.text, ranks_of(notice), notice.what == word::died);
         told_ = true;  // the sender tells everybody
         for (const int rank : missing_)
             if (rank == me())
-                return keep(text("rank ", news.sender, " gave up: ", why_), {news.sender});
+                return keep(text("rank ", notice.sender, " gave up: ", why_), {notice.sender});
     }
 
     // A rank that had not yet looked for notices in its call came to it just now.
-    void note_waiting(const failure_notice& news) {
-        if (news.sender != me() && !told_ && !std::exchange(alarmed_, true))
-            late_ = !looked_ && news.call >= call_;
-        voices_[std::size_t(news.sender)] = news.late != 0 ? voice::is_late : voice::waits;
-        const std::vector<int> ranks = ranks_of(news);
+    void note_waiting(const failure_notice& notice) {
+        if (notice.sender != me() && !told_ && !std::exchange(alarmed_, true))
+            late_ = !looked_ && notice.call >= call_;
+        voices_[std::size_t(notice.sender)] = notice.late != 0 ? voice::is_late : voice::waits;
+        const std::vector<int> ranks = ranks_of(notice);
         for (const int rank : ranks) awaited_[std::size_t(rank)] = true;
-        if (news.expired == 0 || ranks.empty() || (first_ >= 0 && first_ < news.sender)) return;
-        first_ = news.sender;
+        if (notice.expired == 0 || ranks.empty() || (first_ >= 0 && first_ < notice.sender)) return;
+        first_ = notice.sender;
         first_waits_for_ = ranks;
     }
 
-    void note_departure(const failure_notice& news) {
-        departure& d = departures_[std::size_t(news.sender)];
-        d = {news.text, news.sent, news.received};
+    void note_departure(const failure_notice& notice) {
+        departure& d = departures_[std::size_t(notice.sender)];
+        d = {notice.text, notice.sent, notice.received};
         any_departed_ = true;
     }
 

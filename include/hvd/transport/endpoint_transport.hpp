@@ -8,7 +8,7 @@
 #include "endpoint.hpp"
 #include "message_memory.hpp"
 #include "node_map.hpp"
-#include "parcels.hpp"
+#include "packets.hpp"
 #include "transport.hpp"
 
 namespace hvd {
@@ -45,7 +45,7 @@ public:
           headers_of_all_(std::size_t(size_)),
           most_carried_(agrees ? most_carried<Endpoint>(size_ - 1, tuned_) : 0),
           agrees_(agrees),
-          parcels_(endpoint, agrees ? std::size_t(size_) : 0, 1, most_carried_) {
+          packets_(endpoint, agrees ? std::size_t(size_) : 0, 1, most_carried_) {
         int here = 0;
         for (int p = 0; p < size_; ++p) {
             here += node_of(endpoint, p) == node_of(endpoint, rank_);
@@ -55,13 +55,13 @@ public:
     }
 
     void prepare(const tuning_options& t) override {
-        if (agrees_) parcels_.prepare(most_carried<Endpoint>(size_ - 1, t));
+        if (agrees_) packets_.prepare(most_carried<Endpoint>(size_ - 1, t));
     }
     void retune(const tuning_options& t) noexcept override {
         transport::retune(t);
         if (!agrees_) return;
         most_carried_ = most_carried<Endpoint>(size_ - 1, t);
-        parcels_.resize(most_carried_);
+        packets_.resize(most_carried_);
     }
 
     // A small tensor goes with the header: that of every rank if it is reduced, and the root's if
@@ -125,7 +125,7 @@ public:
     sleep_end sleep(std::int64_t nanoseconds) override { return sleep_at(endpoint_, nanoseconds); }
 
     bool hopeless() override {
-        return this->guarded([&] { return notices_.heard(); });
+        return this->guarded([&] { return notices_.received(); });
     }
 
     [[gnu::cold]] bool abandoned() override {
@@ -142,7 +142,7 @@ public:
     [[gnu::cold]] std::vector<int> missing() override { return notices_.pending(); }
 
     [[gnu::cold]] void fail(verdict reason) override {
-        if (!notices_.heard() || !notices_.knows_reason()) {
+        if (!notices_.received() || !notices_.knows_reason()) {
             const std::vector<int> waits_for = missing();
             if (!notices_.alarmed() && waits_for.empty()) return;
             notices_.confer(waits_for, reason == verdict::expired);
@@ -181,19 +181,19 @@ private:
         notices_.begin_call();
         step_ = step::headers;
         copy_header(headers_of_all_[std::size_t(rank_)], mine);
-        parcels_.fill(1, [&](int) -> const call_header& { return mine; }, data);
+        packets_.fill(1, [&](int) -> const call_header& { return mine; }, data);
         this->guarded([&] {
             for (int i = 1; i < size_; ++i) {
                 const int from = (rank_ + size_ - i) % size_;
-                parcels_.receive(from, std::size_t(from));
+                packets_.receive(from, std::size_t(from));
             }
-            for (int i = 1; i < size_; ++i) parcels_.send((rank_ + i) % size_);
+            for (int i = 1; i < size_; ++i) packets_.send((rank_ + i) % size_);
         });
     }
 
     bool read_headers() {
         for (int p = 0; p < size_; ++p)
-            if (p != rank_ && !parcels_.read_headers(std::size_t(p), 1, [&](int) -> call_header& {
+            if (p != rank_ && !packets_.read_headers(std::size_t(p), 1, [&](int) -> call_header& {
                     return headers_of_all_[std::size_t(p)];
                 })) [[unlikely]]
                 refuse_bytes_of(p);
@@ -202,7 +202,7 @@ private:
 
     // The data that a rank has sent with its header.
     const std::byte* carried_by(int peer, std::size_t bytes) {
-        const std::byte* const data = parcels_.data_of(std::size_t(peer), bytes);
+        const std::byte* const data = packets_.data_of(std::size_t(peer), bytes);
         if (data == nullptr) [[unlikely]]
             this->guarded([&] { refuse_bytes_of(peer); });
         return data;
@@ -272,7 +272,7 @@ private:
     table<call_header> headers_of_all_;
     std::size_t most_carried_;
     const bool agrees_;
-    parcels<Endpoint> parcels_;
+    packets<Endpoint> packets_;
     const block* send_ = nullptr;
     const block* receive_ = nullptr;
     reduction job_{};

@@ -8,7 +8,7 @@
 #include "../../platform/network/wake_up.hpp"
 #include "../../platform/thread.hpp"
 #include "../../transport/tcp/job_secret.hpp"
-#include "../../transport/tcp/strangers.hpp"
+#include "../../transport/tcp/pending_connections.hpp"
 #include "coordinator.hpp"
 
 namespace hvd {
@@ -139,7 +139,7 @@ private:
     void turn() {
         fds_.clear();
         fds_.push_back({wake_.number(), POLLIN, 0});
-        strangers_.add_to(fds_);
+        arriving_.add_to(fds_);
         const bool idle = fds_.size() == 1 && !machine_.awaits_time() && !speaks_last_words();
         if (now() >= listens_from_) listener_.add_to(fds_);
         for (const connection& c : connections_)
@@ -153,7 +153,7 @@ private:
 
     // A process without descriptors lets nobody in for a while, and serves those who are there.
     void let_in() try {
-        strangers_.advance(listener_, [this](int, std::uint64_t, descriptor socket) {
+        arriving_.advance(listener_, [this](int, std::uint64_t, descriptor socket) {
             const int link = ++links_;
             connections_.push_back(
                 {link, framed_socket(link, std::move(socket), join_message::most_bytes())});
@@ -318,7 +318,7 @@ private:
     wake_up wake_;
     coordinator_listener* const told_;
     atomic<bool> stopped_{false};
-    strangers strangers_{secret_, rendezvous_rank};
+    pending_connections arriving_{secret_, rendezvous_rank};
     coordinator machine_;
     std::vector<connection> connections_;
     int links_ = 0;

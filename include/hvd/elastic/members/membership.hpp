@@ -51,7 +51,7 @@ public:
         launcher_answered_at_ = has_finished ? never : now();
         for (bool is_brief = false;;) {
             was_sent_on_ = false;
-            if (link_ && hears_nothing_but_news()) {
+            if (link_ && brings_only_announcements()) {
                 say(listener, stamp, has_finished, is_brief);
                 elastic_epoch made;
                 if (await_answer(listener, made, limit)) return made;
@@ -79,7 +79,7 @@ public:
     bool has_ended() const { return has_ended_; }
 
     // True if the epoch ends for another member, as far as the coordinator knows, or it is gone.
-    bool epoch_ends() { return !link_ || !hears_nothing_but_news() || epoch_ends_; }
+    bool epoch_ends() { return !link_ || !brings_only_announcements() || epoch_ends_; }
     // True if others wait to take part, too, so that all should join again.
     bool should_join() { return epoch_ends() || others_wait_; }
 
@@ -236,11 +236,11 @@ private:
 
     // Takes what the coordinator has said of itself. False if it is gone, or has left this process
     // out.
-    bool hears_nothing_but_news() {
+    bool brings_only_announcements() {
         link_->fill();
         for (std::span<const std::byte> bytes; link_->next(bytes);) {
             coordinator_message head;
-            if (!read_head(bytes, head) || !is_news(head)) {
+            if (!read_head(bytes, head) || !is_announcement(head)) {
                 link_serves_epoch_ = false;  // it lives
                 return false;
             }
@@ -250,7 +250,7 @@ private:
         return link_->is_open();
     }
 
-    static bool is_news(const coordinator_message& head) {
+    static bool is_announcement(const coordinator_message& head) {
         return head.what == coordinator_message::others_wait ||
                head.what == coordinator_message::still_waits ||
                head.what == coordinator_message::epoch_ends;
@@ -302,18 +302,18 @@ private:
     bool await_answer(listening_socket& listener, elastic_epoch& made, time_point limit) {
         // The coordinator knows at the limit how many are missing.
         const time_point last = limit == never ? never : limit + 2 * tuning::second;
-        time_point heard_at = now();
+        time_point last_message_at = now();
         for (std::span<const std::byte> bytes;;) {
             link_->flush();
             link_->fill();
             while (link_->next(bytes)) {
-                heard_at = now();
+                last_message_at = now();
                 if (link_reaches_launcher_ && launcher_answered_at_ != never)
-                    launcher_answered_at_ = heard_at;
+                    launcher_answered_at_ = last_message_at;
                 coordinator_message head;
                 if (!read_head(bytes, head)) return false;
                 if (head.what == coordinator_message::still_waits && look_around()) tell_of_gone();
-                if (is_news(head)) continue;
+                if (is_announcement(head)) continue;
                 link_serves_epoch_ = false;  // it lives
                 switch (head.what) {
                     case coordinator_message::epoch_begins:
@@ -333,7 +333,7 @@ private:
                 why_ = link_->reason();
                 return false;
             }
-            if (now() > heard_at + 4 * reassured_every) return leave();
+            if (now() > last_message_at + 4 * reassured_every) return leave();
             if (!link_reaches_launcher_ && is_cut_off()) give_up_alone();
             if (now() > last) give_up();
             pollfd p{link_->number(), short(link_->wants_to_write() ? POLLIN | POLLOUT : POLLIN),

@@ -342,7 +342,7 @@ private:
                 name_, call, mine, call_back_on_failure(*call), [](queued&) {},
                 [](queued& done, bool has_failed) {
                     auto& made = static_cast<device_tensor_call&>(done);
-                    made.watch->hear(made, has_failed);
+                    made.watch->on_done(made, has_failed);
                 });
         } catch (...) {
             work_watch::forget(*call);

@@ -46,7 +46,7 @@ public:
     }
 
     // The engine is done with a tensor: its work is enqueued, or it has failed.
-    void hear(device_tensor_call& call, bool has_failed) {
+    void on_done(device_tensor_call& call, bool has_failed) {
         {
             const lock_guard lock(mutex_);
             call.known = has_failed ? device_tensor_call::state::failed

@@ -142,15 +142,15 @@ private:
     void take_from_child(child_rank& c, engine_word w, message_reader& in, bool is_old) {
         const bool counts = !is_old && !predicting_ && !over_;
         switch (w) {
-            case engine_word::ready: return hear_ready(c, in, counts);
-            case engine_word::announce: return hear_announcement(c, in, counts);
-            case engine_word::joins: return hear_join(c, in, counts);
+            case engine_word::ready: return on_ready_message(c, in, counts);
+            case engine_word::announce: return on_announcement(c, in, counts);
+            case engine_word::joins: return on_join(c, in, counts);
             case engine_word::bye: c.bye = true; return look_at_byes();
             case engine_word::asks: return ask_missing(in.text());
             case engine_word::answer: {
                 const std::uint64_t id = in.number();
                 const rank_set missing = in.ranks(size_), silent = in.ranks(size_);
-                questions_.hear(id, c.rank, missing, silent);
+                questions_.note_answer(id, c.rank, missing, silent);
                 return close_questions();
             }
             case engine_word::ended: return end(read_end(in, size_), c.rank);
@@ -158,7 +158,7 @@ private:
         }
     }
 
-    void hear_ready(child_rank& c, message_reader& in, bool counts) {
+    void on_ready_message(child_rank& c, message_reader& in, bool counts) {
         const ready_tensor said = read_ready(in, size_);
         if (!counts) return;
         const std::string name = known_tensor(in, numbers_, said.number).name;
@@ -170,7 +170,7 @@ private:
         look_at(name, t);
     }
 
-    void hear_announcement(child_rank& c, message_reader& in, bool counts) {
+    void on_announcement(child_rank& c, message_reader& in, bool counts) {
         const std::string name(in.text());
         std::vector<signature_group> groups;
         for (std::size_t n = in.count(); n > 0; --n) {
@@ -188,7 +188,7 @@ private:
         look_at(name, t);
     }
 
-    void hear_join(child_rank& c, message_reader& in, bool counts) {
+    void on_join(child_rank& c, message_reader& in, bool counts) {
         const int who = in.rank(size_);
         if (!counts) return;
         c.joined.add(who);

@@ -52,7 +52,7 @@ public:
         q.answer.missing = missing;
         for (const child_rank& c : children) q.children.emplace(c.rank, &c.below);
     }
-    void hear(std::uint64_t id, int child, const rank_set& missing, const rank_set& silent) {
+    void note_answer(std::uint64_t id, int child, const rank_set& missing, const rank_set& silent) {
         const auto found = open_.find(id);
         if (found == open_.end()) return;  // it comes too late
         found->second.answer.missing.add(missing);

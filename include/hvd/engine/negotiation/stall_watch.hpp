@@ -51,7 +51,7 @@ public:
 
     // The ranks have answered a question: `who` says which of them have not submitted the tensor.
     // True if this rank tells it.
-    bool hear(std::string_view name, std::string_view who, const rank_set& missing) {
+    bool note_answer(std::string_view name, std::string_view who, const rank_set& missing) {
         if (!is_open() || name != question_.name) return false;
         question_.answer = who;
         question_.missing = missing;

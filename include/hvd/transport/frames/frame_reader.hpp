@@ -51,14 +51,14 @@ public:
 
     // Takes the next notice, also from behind data that was not asked for.
     template <class Wire>
-    bool take_notice(Wire& wire, failure_notice& news) {
+    bool take_notice(Wire& wire, failure_notice& notice) {
         for (;;) {
             pull(wire);
             if (blocks_.empty()) find_notices();
             if (!notices_.empty()) break;
             if (!blocks_.empty() || !read_ahead(wire)) return false;
         }
-        news = notices_.front();
+        notice = notices_.front();
         notices_.erase(notices_.begin());
         return true;
     }
@@ -137,9 +137,9 @@ private:
         return true;
     }
     void keep_notice(std::size_t at) {
-        failure_notice news;
-        std::memcpy(static_cast<void*>(&news), in_.data() + at + sizeof(frame), sizeof news);
-        notices_.push_back(news);
+        failure_notice notice;
+        std::memcpy(static_cast<void*>(&notice), in_.data() + at + sizeof(frame), sizeof notice);
+        notices_.push_back(notice);
     }
 
     // Reads once more. The frame under way goes to its place, and what is behind it is staged.

@@ -32,7 +32,7 @@ public:
         blocks_.push_back({data, bytes});
         ++begun_;
     }
-    void add_notice(const failure_notice& news) { notices_.push_back(news); }
+    void add_notice(const failure_notice& notice) { notices_.push_back(notice); }
     // Sends something that the peer's host acknowledges, unless something is under way already.
     void add_probe() { probes_ = probes_ || !has_work(); }
 

@@ -81,23 +81,23 @@ public:
     }
 
     // False if the connection is over.
-    bool send_notice(int peer, const failure_notice& news) noexcept try {
+    bool send_notice(int peer, const failure_notice& notice) noexcept try {
         link& l = links_[std::size_t(peer)];
-        l.out.add_notice(news);
+        l.out.add_notice(notice);
         l.push();
         return true;
     } catch (const std::bad_alloc&) {
         return false;
     }
 
-    bool receive_notice(failure_notice& news) {
+    bool receive_notice(failure_notice& notice) {
         for (std::size_t p = 0; p < links_.size(); ++p) {
             link& l = links_[p];
             if (!l.wire) continue;
             l.push();
-            if (!l.in.take_notice(l.wire, news)) continue;
+            if (!l.in.take_notice(l.wire, notice)) continue;
             // One that no rank sends is dropped.
-            if (is_notice(news, int(links_.size())) && news.sender == int(p)) return true;
+            if (is_notice(notice, int(links_.size())) && notice.sender == int(p)) return true;
         }
         return false;
     }

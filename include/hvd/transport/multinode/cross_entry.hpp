@@ -4,7 +4,7 @@
 
 #include "../../core/tuning.hpp"
 #include "../../protocol/comparison.hpp"
-#include "../parcels.hpp"
+#include "../packets.hpp"
 #include "cross_reduce_scatter.hpp"
 
 namespace hvd {
@@ -34,7 +34,7 @@ public:
           most_in_allreduce_(most_in_allreduce(c.tuned())),
           most_in_broadcast_(most_in_broadcast(c.tuned())),
           headers_of_all_(std::size_t(ranks)),
-          parcels_(c.endpoint, std::size_t(c.nodes.count()), std::size_t(sizes_.largest),
+          packets_(c.endpoint, std::size_t(c.nodes.count()), std::size_t(sizes_.largest),
                    most_in_broadcast_),
           partial_(most_in_allreduce_),
           inputs_(std::size_t(c.nodes.count())) {
@@ -46,13 +46,13 @@ public:
 
     // As in a transport.
     [[gnu::cold]] void prepare(const tuning_options& t) {
-        parcels_.prepare(most_in_broadcast(t));
+        packets_.prepare(most_in_broadcast(t));
         next_partial_ = table<std::byte>(most_in_allreduce(t));
     }
     [[gnu::cold]] void retune(const tuning_options& t) noexcept {
         most_in_allreduce_ = most_in_allreduce(t);
         most_in_broadcast_ = most_in_broadcast(t);
-        parcels_.resize(most_in_broadcast_);
+        packets_.resize(most_in_broadcast_);
         partial_ = std::exchange(next_partial_, {});
         inner_.out = partial_.data();
     }
@@ -107,7 +107,7 @@ public:
             return true;
         }
         for (const int node : cross_.nodes.others())
-            if (!parcels_.read_headers(std::size_t(node), int(cross_.nodes.ranks(node).size()),
+            if (!packets_.read_headers(std::size_t(node), int(cross_.nodes.ranks(node).size()),
                                        [&](int i) -> call_header& { return header_of(node, i); }))
                 [[unlikely]]
                 throw other_bytes{cross_.nodes.partner(node)};
@@ -140,7 +140,7 @@ public:
 
     // The data that has come from this rank's partner on a node.
     const std::byte* data_of(int node, std::size_t bytes) {
-        const std::byte* const data = parcels_.data_of(std::size_t(node), bytes);
+        const std::byte* const data = packets_.data_of(std::size_t(node), bytes);
         if (data == nullptr) [[unlikely]]
             throw other_bytes{cross_.nodes.partner(node)};
         return data;
@@ -225,12 +225,12 @@ private:
         if (op_ != nullptr && joins_) data = {partial_.data(), bytes_to_carry(*op_)};
         else if (op_ != nullptr && op_->entry.root == cross_.endpoint.rank())
             data = {const_cast<std::byte*>(op_->in), bytes_to_carry(*op_)};
-        parcels_.fill(
+        packets_.fill(
             cross_.nodes.local_size(),
             [&](int i) -> const call_header& { return header_of(cross_.nodes.mine(), i); }, data);
         for (const int node : cross_.nodes.others())
-            cross_.receive(parcels_, cross_.nodes.partner(node), std::size_t(node));
-        for (const int rank : cross_.nodes.served()) cross_.send(parcels_, rank);
+            cross_.receive(packets_, cross_.nodes.partner(node), std::size_t(node));
+        for (const int rank : cross_.nodes.served()) cross_.send(packets_, rank);
         cross_.await_endpoint();
     }
 
@@ -241,7 +241,7 @@ private:
     const node_sizes sizes_;
     std::size_t most_in_allreduce_, most_in_broadcast_;
     table<call_header> headers_of_all_;
-    parcels<Endpoint> parcels_;      // by node
+    packets<Endpoint> packets_;      // by node
     const operation* op_ = nullptr;  // whose data goes with the headers
     bool joins_ = false;             // the ranks of the node bring it together before it goes
     int phase_ = 0, giver_ = 0;

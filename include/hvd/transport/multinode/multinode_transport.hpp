@@ -133,7 +133,7 @@ public:
 
     bool hopeless() override {
         return this->guarded(
-            [&] { return (cross_.in_node() && cross_.inner.hopeless()) || notices_.heard(); });
+            [&] { return (cross_.in_node() && cross_.inner.hopeless()) || notices_.received(); });
     }
 
     [[gnu::cold]] bool abandoned() override {
@@ -159,7 +159,7 @@ public:
     }
 
     [[gnu::cold]] void fail(verdict reason) override {
-        if (!notices_.heard()) ask_node();
+        if (!notices_.received()) ask_node();
         if (!notices_.knows_reason()) {
             const std::vector<int> waits_for = missing();
             if (!notices_.alarmed() && (reason == verdict::hopeless || waits_for.empty())) return;

@@ -6,7 +6,7 @@
 #include "../endpoint.hpp"
 #include "../message_memory.hpp"
 #include "../node_map.hpp"
-#include "../parcels.hpp"
+#include "../packets.hpp"
 #include "../shm/shm_transport.hpp"
 
 namespace hvd {
@@ -66,11 +66,11 @@ struct node_crossing {
         endpoint.recv(peer, b.data, b.bytes);
         return under_way_ = true;
     }
-    void send(parcels<Endpoint>& p, int peer) {
+    void send(packets<Endpoint>& p, int peer) {
         p.send(peer);
         under_way_ = true;
     }
-    void receive(parcels<Endpoint>& p, int peer, std::size_t sender) {
+    void receive(packets<Endpoint>& p, int peer, std::size_t sender) {
         p.receive(peer, sender);
         under_way_ = true;
     }

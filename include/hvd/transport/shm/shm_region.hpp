@@ -72,9 +72,9 @@ struct alignas(tuning::cache_line) node_slot {
 class shm_region {
 public:
     // The size of a window: whole pages, and at least one page for each rank.
-    static std::size_t window_for(int ranks, std::size_t wished) {
+    static std::size_t window_for(int ranks, std::size_t requested) {
         const std::size_t least = std::size_t(ranks) * shared_memory::whole_pages(1);
-        return shared_memory::whole_pages(wished < least ? least : wished);
+        return shared_memory::whole_pages(requested < least ? least : requested);
     }
     static std::size_t bytes(int ranks, std::size_t window) {
         return windows_of(ranks, ranks, window);

@@ -11,8 +11,8 @@
 #include "../frames/frame.hpp"
 #include "job_secret.hpp"
 #include "outgoing_connection.hpp"
+#include "pending_connections.hpp"
 #include "rendezvous_client.hpp"
-#include "strangers.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -30,7 +30,7 @@ public:
           secret_(secret),
           listener_(std::move(listener)),
           places_(std::move(places)),
-          strangers_(secret_, rank) {
+          arriving_(secret_, rank) {
         keep_spare();
         if (!spare_) throw_system(rank, "fcntl", errno);
     }
@@ -89,7 +89,7 @@ private:
     // understands that has all connections already.
     struct farewell {
         frame head{sizeof(failure_notice), frame::kind::notice};
-        failure_notice news;
+        failure_notice notice;
     };
     static_assert(sizeof(farewell) == sizeof(frame) + sizeof(failure_notice));
 
@@ -166,14 +166,14 @@ private:
 
     void say_farewell(const descriptor& socket, int me, int failed, std::string_view why) const {
         farewell last;
-        last.news = notice_of(me, word::failed, why, {failed});
+        last.notice = notice_of(me, word::failed, why, {failed});
         static_cast<void>(::send(socket.number(), &last, sizeof last, MSG_NOSIGNAL));
         ::shutdown(socket.number(), SHUT_WR);
     }
     // The rank may have sent headers before.
     static farewell read_farewell(const descriptor& socket) {
         farewell last;
-        last.news = notice_of(0, word::departs, {}, {});
+        last.notice = notice_of(0, word::departs, {}, {});
         std::byte bytes[4096];
         const ssize_t n = ::recv(socket.number(), bytes, sizeof bytes, MSG_DONTWAIT);
         if (n < ssize_t(sizeof last)) return last;
@@ -191,10 +191,11 @@ private:
         m.closed_by = place;
         m.why = text("rank ", place, " has given it up");
         m.is_explained = false;
-        if (!is_notice(last.news, int(m.ranks.size())) || last.news.what != word::failed) return;
-        m.why = last.news.text;
+        if (!is_notice(last.notice, int(m.ranks.size())) || last.notice.what != word::failed)
+            return;
+        m.why = last.notice.text;
         m.is_explained = true;
-        const int failed = last.news.ranks[0];
+        const int failed = last.notice.ranks[0];
         if (failed >= 0 && m.ranks[std::size_t(failed)] != rank_) m.closed_by = failed;
     }
 
@@ -242,7 +243,7 @@ private:
         }
         {
             const lock_guard lock(mutex_);
-            strangers_.add_to(fds);
+            arriving_.add_to(fds);
         }
         ::poll(fds.data(), nfds_t(fds.size()), active_.load() > 1 ? 2 : 10);
         for (std::size_t i = tried; i-- > 0;) {
@@ -271,7 +272,7 @@ private:
     }
 
     void let_in() {
-        strangers_.advance(listener_, [this](int rank, std::uint64_t context, descriptor socket) {
+        arriving_.advance(listener_, [this](int rank, std::uint64_t context, descriptor socket) {
             if (rank > rank_ && rank < int(places_.size()))
                 arrivals_.push_back({context, rank, std::move(socket), now()});
         });
@@ -337,7 +338,7 @@ private:
     const listening_socket listener_;
     const std::vector<listening_place> places_;
     mutex mutex_;
-    strangers strangers_;
+    pending_connections arriving_;
     std::vector<arrival> arrivals_;
     descriptor spare_;
     atomic<int> active_{0};

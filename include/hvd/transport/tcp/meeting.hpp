@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "outgoing_connection.hpp"
-#include "strangers.hpp"
+#include "pending_connections.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -16,7 +16,7 @@ namespace detail {
 class meeting {
 public:
     meeting(int rank, const shared_secret& secret, const listening_socket& socket)
-        : rank_(rank), secret_(secret), listener_(socket), strangers_(secret, rank) {}
+        : rank_(rank), secret_(secret), listener_(socket), arriving_(secret, rank) {}
 
     struct connection {
         int peer;
@@ -55,7 +55,7 @@ private:
         const bool tries = to_parent_ && to_parent_->prepare(parent);
         if (tries) fds.push_back(parent);
         listener_.add_to(fds);
-        strangers_.add_to(fds);
+        arriving_.add_to(fds);
         const std::int64_t longest = to_parent_ && !tries ? 10 : 100;
         const std::int64_t left = std::max<std::int64_t>((limit - now()) / tuning::millisecond, 0);
         ::poll(fds.data(), nfds_t(fds.size()), int(std::min(longest, left + 1)));
@@ -63,7 +63,7 @@ private:
             made_.push_back({to_parent_->peer(), to_parent_->take()});
             to_parent_.reset();
         }
-        strangers_.advance(listener_, [this](int peer, std::uint64_t, descriptor socket) {
+        arriving_.advance(listener_, [this](int peer, std::uint64_t, descriptor socket) {
             let_in(peer, std::move(socket));
         });
     }
@@ -88,7 +88,7 @@ private:
     const shared_secret& secret_;
     const listening_socket& listener_;
     std::unique_ptr<outgoing_connection> to_parent_;
-    strangers strangers_;
+    pending_connections arriving_;
     std::vector<int> missing_;
     std::vector<connection> made_;
 };

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "../../platform/network/wake_up.hpp"
+#include "pending_connections.hpp"
 #include "rendezvous_messages.hpp"
-#include "strangers.hpp"
 
 namespace hvd {
 inline namespace v0 {
@@ -80,11 +80,11 @@ private:
         fds_.clear();
         fds_.push_back({wake_.number(), POLLIN, 0});
         listener_.add_to(fds_);
-        strangers_.add_to(fds_);
+        arriving_.add_to(fds_);
         for (const member& m : members_) fds_.push_back({m.link.number(), POLLIN, 0});
         const std::int64_t left = (limit - now()) / tuning::millisecond + 1;
         ::poll(fds_.data(), nfds_t(fds_.size()), int(left < 100 ? (left > 0 ? left : 0) : 100));
-        strangers_.advance(listener_, [this](int peer, std::uint64_t, descriptor socket) {
+        arriving_.advance(listener_, [this](int peer, std::uint64_t, descriptor socket) {
             members_.push_back(
                 {framed_socket(peer, std::move(socket), sizeof(registration)), now()});
         });
@@ -180,7 +180,7 @@ private:
             late.push_back(int(r));
         }
         message why = text(names, " of ", places_.size(), " did not come in time");
-        why += strangers_.print_refused();
+        why += arriving_.print_refused();
         refuse_all(why);
         throw peer_error(-1, text("hvd: the rendezvous failed: ", why), std::move(late));
     }
@@ -190,7 +190,7 @@ private:
     listening_socket listener_;
     wake_up wake_;
     atomic<bool> stopped_{false};
-    strangers strangers_{secret_, rendezvous_rank};
+    pending_connections arriving_{secret_, rendezvous_rank};
     std::vector<member> members_;
     std::vector<listening_place> places_;  // by rank
     std::vector<bool> has_come_;

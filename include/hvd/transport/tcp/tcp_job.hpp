@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../../protocol/call_header.hpp"
-#include "../../protocol/outside_news.hpp"
+#include "../../protocol/failure_detector.hpp"
 #include "job_connections.hpp"
 #include "job_secret.hpp"
 #include "launcher_variables.hpp"
@@ -106,10 +106,10 @@ public:
     }
     job_connections& connections() { return *connections_; }
 
-    // The making of connections between all ranks is given up then: the news may know more than
-    // they.
-    void give_up_when(shared<outside_news> tell_of_an_end) { news_ = std::move(tell_of_an_end); }
-    bool is_given_up() const { return news_ && news_->tell_of_an_end(); }
+    // The making of connections between all ranks is given up then: the failure detector may know
+    // more than they.
+    void give_up_when(shared<failure_detector> detector) { detector_ = std::move(detector); }
+    bool is_given_up() const { return detector_ && detector_->has_detected(); }
 
     // Takes the connections of a communicator that has ended, whose last words may not have gone.
     template <class Messages>
@@ -213,7 +213,7 @@ private:
     const pid_t process_ = getpid();
     std::uint64_t number_ = 0, worlds_ = 0;
     owner<job_connections> connections_;  // of several ranks
-    shared<outside_news> news_;
+    shared<failure_detector> detector_;
     mutex mutex_;
     std::vector<owner<leftover>> leftovers_;
 };

@@ -17,12 +17,12 @@ namespace detail {
 // Connections that have come to a listening socket and have not proved yet that they belong to the
 // job. Each has a buffer of fixed size. It is dropped if it says nothing for some seconds; the
 // oldest is dropped if there are too many, or this process needs their descriptors.
-class strangers {
+class pending_connections {
 public:
-    strangers(const shared_secret& secret, int me) : secret_(secret), me_(me) {}
+    pending_connections(const shared_secret& secret, int me) : secret_(secret), me_(me) {}
 
     void add_to(std::vector<pollfd>& fds) const {
-        for (const stranger& s : list_)
+        for (const pending_connection& s : list_)
             fds.push_back(
                 {s.socket.number(), short(s.talk->wants_to_write() ? POLLOUT : POLLIN), 0});
     }
@@ -33,7 +33,7 @@ public:
     void advance(const listening_socket& listener, F let_in) {
         take_from(listener);
         for (std::size_t i = list_.size(); i-- > 0;) {
-            stranger& s = list_[i];
+            pending_connection& s = list_[i];
             switch (s.talk->advance(s.socket)) {
                 case handshake::state::goes_on:
                     if (now() - s.since <= patience) continue;
@@ -66,7 +66,7 @@ private:
         return std::size_t(std::clamp<rlim_t>(limit.rlim_cur / 8, 4, 256));
     }
 
-    struct stranger {
+    struct pending_connection {
         descriptor socket;
         std::unique_ptr<handshake> talk;
         time_point since;
@@ -100,7 +100,7 @@ private:
 
     const shared_secret& secret_;
     int me_;
-    std::vector<stranger> list_;
+    std::vector<pending_connection> list_;
     int refused_ = 0;
     const char* why_refused_ = "";
 };

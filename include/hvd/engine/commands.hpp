@@ -16,7 +16,7 @@ inline namespace v0 {
 namespace detail {
 
 // A request to the thread of an engine, which alone negotiates.
-struct engine_wishes {
+struct engine_commands {
     std::vector<std::pair<std::string, signature>> submitted;
     bool restart = false;  // a rank has declined the prediction: everything pending is in submitted
     std::uint64_t units = 0;  // of the prediction that have run

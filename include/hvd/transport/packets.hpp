@@ -37,10 +37,10 @@ std::size_t most_carried(int others, const tuning_options& tuned) {
 // themselves how long both are, and a place for one has room for the longest, since the headers of
 // ranks that disagree need not be alike. All of it is memory of the transport.
 template <endpoint Endpoint>
-class parcels {
+class packets {
 public:
     // They come from as many senders. Each has at most so many headers, and so many bytes of data.
-    [[gnu::cold]] parcels(Endpoint& endpoint, std::size_t senders, std::size_t headers,
+    [[gnu::cold]] packets(Endpoint& endpoint, std::size_t senders, std::size_t headers,
                           std::size_t data)
         : endpoint_(endpoint),
           senders_(senders),
@@ -51,14 +51,14 @@ public:
         prepare(data);
     }
 
-    // Makes memory for so many bytes of data, while no parcel is under way. @throws std::bad_alloc
+    // Makes memory for so many bytes of data, while no packet is under way. @throws std::bad_alloc
     [[gnu::cold]] void prepare(std::size_t data) {
         if (senders_ > 0) memory_.reserve((senders_ + 1) * (headers_ + in_line(data)));
     }
-    // Parcels have so many bytes of data from now on, for which the memory was made.
+    // Packets have so many bytes of data from now on, for which the memory was made.
     [[gnu::cold]] void resize(std::size_t data) noexcept { most_ = headers_ + in_line(data); }
 
-    // Fills the parcel that is sent next with the headers that get(i) gives.
+    // Fills the packet that is sent next with the headers that get(i) gives.
     template <class Get>
     void fill(int headers, Get get, const block& data) {
         std::byte* const mine = memory_.data();
@@ -72,7 +72,7 @@ public:
 
     void send(int peer) { endpoint_.send(peer, memory_.data(), shortens() ? bytes_ : most_); }
     void receive(int peer, std::size_t sender) {
-        const lengths none{};  // a parcel that is too short would leave those of another one
+        const lengths none{};  // a packet that is too short would leave those of another one
         std::memcpy(place(sender), &none, sizeof none);
         if constexpr (tells_size<Endpoint>) {
             endpoint_.recv(peer, place(sender), most_, sizes_[sender]);
@@ -82,22 +82,22 @@ public:
         }
     }
 
-    // Reads the headers of a parcel that has come to where get(i) says. False for bytes that are no
-    // parcel.
+    // Reads the headers of a packet that has come to where get(i) says. False for bytes that are no
+    // packet.
     template <class Get>
     [[nodiscard]] bool read_headers(std::size_t sender, int headers, Get get) {
-        const std::byte* const parcel = place(sender);
-        const lengths both = lengths_of(parcel);
+        const std::byte* const packet = place(sender);
+        const lengths both = lengths_of(packet);
         if (both.headers < sizeof both || both.headers > headers_ || both.data > most_ - headers_)
             return false;
         const std::size_t all = std::size_t(both.headers) + both.data;
         if (sizes_[sender] != unknown_size && sizes_[sender] != (shortens() ? all : most_))
             return false;
         const std::byte* const end =
-            unpack_headers(headers, parcel + sizeof both, parcel + both.headers, get);
-        return end != nullptr && in_line(std::size_t(end - parcel)) == both.headers;
+            unpack_headers(headers, packet + sizeof both, packet + both.headers, get);
+        return end != nullptr && in_line(std::size_t(end - packet)) == both.headers;
     }
-    // The data of a parcel whose headers were read; null unless it has so many bytes.
+    // The data of a packet whose headers were read; null unless it has so many bytes.
     const std::byte* data_of(std::size_t sender, std::size_t bytes) {
         const lengths both = lengths_of(place(sender));
         return both.data == bytes ? place(sender) + both.headers : nullptr;
@@ -112,9 +112,9 @@ private:
         return (bytes + alignof(std::max_align_t) - 1) / alignof(std::max_align_t) *
                alignof(std::max_align_t);
     }
-    static lengths lengths_of(const std::byte* parcel) {
+    static lengths lengths_of(const std::byte* packet) {
         lengths both;
-        std::memcpy(&both, parcel, sizeof both);
+        std::memcpy(&both, packet, sizeof both);
         return both;
     }
     std::byte* place(std::size_t sender) { return memory_.data() + (sender + 1) * most_; }
@@ -128,8 +128,8 @@ private:
     const std::size_t senders_, headers_;  // the second in bytes
     std::size_t most_;
     std::size_t bytes_ = 0;
-    table<std::size_t> sizes_;         // of the parcels that have come
-    message_memory<Endpoint> memory_;  // this rank's parcel, then one place for each sender
+    table<std::size_t> sizes_;         // of the packets that have come
+    message_memory<Endpoint> memory_;  // this rank's packet, then one place for each sender
 };
 
 // The bytes of a reduction, whose groups lie one after another; 0 without any.

@@ -10,16 +10,16 @@ namespace detail {
 
 // Knows that the ranks of a communicator wait in vain, from another source than their messages. Any
 // thread may ask it, about once in a millisecond of waiting.
-class outside_news : public counted {
+class failure_detector : public counted {
 public:
-    bool tell_of_an_end() { return ask_(*this); }
+    bool has_detected() { return ask_(*this); }
 
 protected:
-    explicit outside_news(bool (*ask)(outside_news&)) : ask_(ask) {}
-    ~outside_news() = default;
+    explicit failure_detector(bool (*ask)(failure_detector&)) : ask_(ask) {}
+    ~failure_detector() = default;
 
 private:
-    bool (*const ask_)(outside_news&);
+    bool (*const ask_)(failure_detector&);
 };
 
 }  // namespace detail

@@ -18,9 +18,9 @@ namespace hvd_test {
 
 // Another process, which makes connections to a port of this host and says nothing on them. Start
 // it before there are threads. Nobody may listen at first.
-class stranger_process {
+class outsider_process {
 public:
-    stranger_process(std::uint16_t port, int connections) {
+    outsider_process(std::uint16_t port, int connections) {
         int pipe[2];
         REQUIRE(::pipe(pipe) == 0);
         const pid_t parent = ::getpid();
@@ -29,8 +29,8 @@ public:
         ::close(pipe[1]);
         told_ = hvd::detail::descriptor(pipe[0]);
     }
-    stranger_process(const stranger_process&) = delete;
-    ~stranger_process() {
+    outsider_process(const outsider_process&) = delete;
+    ~outsider_process() {
         ::kill(id_, SIGKILL);
         ::waitpid(id_, nullptr, 0);
     }
