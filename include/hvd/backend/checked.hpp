@@ -8,7 +8,7 @@ namespace hvd {
 inline namespace v0 {
 
 /// Ranks agree on everything at each call before data moves, also on the calls' names. It helps to
-/// find the rank that strays. Feature D3.
+/// find the rank that strays.
 template <host_backend Backend>
 struct checked : Backend {
     static constexpr bool agrees_on_names = true;

@@ -334,7 +334,6 @@ using tcp_endpoint = job_endpoint<tcp_messages>;
 /// more, and they have no place to meet, the world is refused unless HVD_ALONE=1. Connections are
 /// authenticated with the job's secret, and not encrypted: see `encrypted`. A process that dies is
 /// noticed at once, and a host that falls silent in two seconds, while somebody waits for it.
-/// Feature K1.
 /// @snippet tests/docs/snippets.cpp tcp
 struct tcp {
     using endpoint_type = detail::tcp_endpoint;

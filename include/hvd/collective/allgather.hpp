@@ -21,7 +21,7 @@ public:
     /// **Collective**: all ranks, in the same order of calls.
     /// **Buffers**: `in` is read; the result is new memory, in elements, rank after rank.
     /// **Completion**: done on return.
-    /// @throws as `allreduce`. Feature B6.
+    /// @throws as `allreduce`.
     /// @snippet tests/docs/snippets.cpp allgather
     template <class In>
         requires(!is_fused<In>)
@@ -61,8 +61,7 @@ public:
     }
 
     /// Gathers several tensors at once. It returns a tuple with the result of `allgather` for each;
-    /// a runtime list gives a vector of results. **Collective** and errors as `allgather`. Feature
-    /// B7.
+    /// a runtime list gives a vector of results. **Collective** and errors as `allgather`.
     template <class... Parts>
     auto allgather(const fused<Parts...>& list, const options& o = {}) {
         results_of<gathered, fused<Parts...>> results;

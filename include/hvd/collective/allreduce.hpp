@@ -123,9 +123,9 @@ public:
     /// **Completion**: done on return.
     /// **Threads**: one at a time per communicator.
     /// @throws hvd::usage_error for a call that is wrong by itself, hvd::mismatch_error if the
-    /// ranks disagree, hvd::peer_error if another rank refused, left or is late. Features B1, B2,
-    /// B4, B5. `hvd::adasum` works only in this form (others do not compile) and needs
-    /// hvd/train.hpp; it combines each tensor of a `fuse(…)` by itself.
+    /// ranks disagree, hvd::peer_error if another rank refused, left or is late. `hvd::adasum`
+    /// works only in this form (others do not compile) and needs hvd/train.hpp; it combines each
+    /// tensor of a `fuse(…)` by itself.
     /// @snippet tests/docs/snippets.cpp allreduce
     template <class X, class Op = reduce_options>
     void allreduce(X&& x, const Op& op = {}, const reduce_options& o = {}) {

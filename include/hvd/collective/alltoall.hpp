@@ -41,7 +41,6 @@ public:
     /// **Buffers**: `in` is read; the result is new memory. Counts are elements and add up to the
     /// whole of `in`.
     /// @throws as `allreduce`; hvd::usage_error for counts that are negative or do not add up.
-    /// Feature B9.
     /// @snippet tests/docs/snippets.cpp alltoall
     template <class In, class Counts>
         requires is_range<const Counts>

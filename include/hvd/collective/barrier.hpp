@@ -20,7 +20,7 @@ public:
     ///
     /// **Collective**: all ranks, in the same order of calls.
     /// @throws hvd::peer_error naming the ranks that did not come within the deadline,
-    /// hvd::mismatch_error if a rank makes another call. Feature B12.
+    /// hvd::mismatch_error if a rank makes another call.
     /// @snippet tests/docs/snippets.cpp barrier
     void barrier(const options& o = {}) {
         Comm& self = static_cast<Comm&>(*this);

@@ -95,7 +95,7 @@ public:
     /// `fuse(…)` of several, also empty.
     /// **Completion**: done on return.
     /// **Threads**: one at a time per communicator.
-    /// @throws as `allreduce`. Feature B8.
+    /// @throws as `allreduce`.
     /// @snippet tests/docs/snippets.cpp broadcast
     template <class X>
     void broadcast(X&& x, root r = root{0}, const options& o = {}) {

@@ -85,7 +85,7 @@ public:
     ///
     /// The slices are whole rows (of a one-dimensional tensor: elements) in rank order, split
     /// evenly. The first `rows % size` ranks get one more. **Collective**, **Buffers** (`in` is
-    /// read), **Completion** and errors are as for `allreduce`. Feature B10.
+    /// read), **Completion** and errors are as for `allreduce`. Horovod: `reducescatter`.
     /// @snippet tests/docs/snippets.cpp reduce_scatter
     template <class In, class Op = reduce_options>
         requires(!is_fused<In>)
@@ -114,7 +114,7 @@ public:
 
     /// Reduces and scatters several tensors at once. It returns a tuple with the result of
     /// `reduce_scatter` for each.
-    /// **Collective** and errors as `reduce_scatter`. Feature B11.
+    /// **Collective** and errors as `reduce_scatter`. Horovod: `grouped_reducescatter`.
     template <class... Parts, class Op>
     auto reduce_scatter(const fused<Parts...>& list, const Op& op, const reduce_options& o = {}) {
         results_of<stored_vector, fused<Parts...>> results;

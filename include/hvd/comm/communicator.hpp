@@ -119,7 +119,7 @@ public:
     }
 
     /// Makes a communicator of all ranks, on its own duplicate. All ranks get it, or all throw,
-    /// within the deadline of the options. **Collective**. Features A1, A10.
+    /// within the deadline of the options. **Collective**.
     static communicator world(const communicator_options& options = {})
         requires requires { endpoint_type::world(options); };
 
@@ -147,7 +147,7 @@ public:
     /// True if this rank is a member.
     explicit operator bool() const noexcept { return bool(session_); }
 
-    /// This rank, from 0; -1 if empty. Feature A2.
+    /// This rank, from 0; -1 if empty.
     int rank() const noexcept { return !session_ ? -1 : session_->rank(); }
     /// The number of ranks; 0 if empty.
     int size() const noexcept { return !session_ ? 0 : session_->size(); }
@@ -170,7 +170,7 @@ public:
     /// Makes a communicator of the given ranks, in ascending order. It is empty on all others.
     /// **Collective**: all ranks of this communicator, with the same list. Roots of the result are
     /// its own ranks. All ranks get the communicator, or all throw, within this one's deadline.
-    /// Feature I3.
+    /// Horovod: process sets.
     /// @throws hvd::usage_error for a rank that does not exist or occurs twice; hvd::peer_error if
     /// another rank could not make it.
     communicator subset(std::span<const int> ranks)
@@ -208,7 +208,7 @@ public:
 
     /// Gives the communicator other thresholds, for later calls. It waits for the calls made
     /// before. All ranks take them, or none does and all throw. Communicators made of this one
-    /// before keep theirs. **Collective**, with the same thresholds. Features A14, E1.
+    /// before keep theirs. **Collective**, with the same thresholds.
     /// @throws hvd::usage_error for a value outside its range; hvd::mismatch_error if the ranks
     /// give different ones; hvd::peer_error if another rank has no memory for them.
     /// @snippet tests/docs/snippets.cpp retune
@@ -217,7 +217,7 @@ public:
     }
 
     /// Gives the communicator away: the thread that makes the next call on it is bound to it from
-    /// then on. **Threads**: the thread that it is bound to. Features A14, J1.
+    /// then on. **Threads**: the thread that it is bound to.
     /// @throws hvd::usage_error on another thread, and inside a call.
     /// @snippet tests/docs/snippets.cpp hand_over
     void hand_over() { detail::access::session_of(*this).user().hand_over(); }

@@ -53,7 +53,7 @@ struct process_state {
 /// Makes the process-wide communicator `hvd::world()`, and starts MPI if nobody has. It is
 /// idempotent and thread-safe. **Collective** if it makes one. It is for people who come from
 /// Horovod. Programs that can pass a communicator along should prefer
-/// `communicator<Backend>::world()`. Feature A1.
+/// `communicator<Backend>::world()`.
 /// @snippet tests/docs/snippets.cpp default
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 void init(const communicator_options& options = {}) {
@@ -65,7 +65,7 @@ void init(const communicator_options& options = {}) {
 }
 
 /// Ends the process-wide communicator. `init()` may make another. MPI runs until the end of the
-/// process, and is finalised there if `init()` started it. Feature A7.
+/// process, and is finalised there if `init()` started it.
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 void shutdown() {
     auto& state = detail::process_state<Backend, Environment>::get();
@@ -87,25 +87,25 @@ communicator<Backend>& world() {
     return detail::process_state<Backend, Environment>::get().require();
 }
 
-/// Returns `world().rank()`. Feature A2.
+/// Returns `world().rank()`.
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 int rank() {
     return world<Backend, Environment>().rank();
 }
 
-/// Returns `world().size()`. Feature A2.
+/// Returns `world().size()`.
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 int size() {
     return world<Backend, Environment>().size();
 }
 
-/// Returns `world().local_rank()`. Feature A3.
+/// Returns `world().local_rank()`.
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 int local_rank() {
     return world<Backend, Environment>().local_rank();
 }
 
-/// Returns `world().local_size()`. Feature A3.
+/// Returns `world().local_size()`.
 template <class Backend = detail::default_backend, class Environment = detail::default_environment>
 int local_size() {
     return world<Backend, Environment>().local_size();

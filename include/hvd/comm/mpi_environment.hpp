@@ -30,7 +30,6 @@ struct environment_options {
 /// with its text and aborts the job as well. If a call has found that the process of another rank
 /// has ended, it writes a line and leaves MPI as it is, since `MPI_Finalize` would wait for that
 /// rank. Declare it before every communicator. Not movable. A forked child does not use MPI.
-/// Features A1, A9.
 /// @throws hvd::usage_error if MPI has been finalised; hvd::mpi_error if it can't be started.
 /// @snippet tests/docs/snippets.cpp mpi_environment
 class HVD_API mpi_environment {

@@ -19,7 +19,7 @@ public:
     ///
     /// **Collective**: all ranks, in the same order of calls, with one type and root.
     /// @throws as `broadcast`, hvd::mismatch_error also if the types of objects differ, and the
-    /// exceptions of the serializer. Feature B19.
+    /// exceptions of the serializer.
     /// @snippet tests/docs/snippets.cpp broadcast_object
     template <class T>
     T& broadcast_object(T& object, root r = root{0}, const options& o = {})
@@ -48,7 +48,7 @@ public:
     /// Returns every rank's object, in rank order.
     ///
     /// **Collective**: all ranks, in the same order of calls, with one type.
-    /// @throws as `broadcast_object`. Feature B19.
+    /// @throws as `broadcast_object`.
     /// @snippet tests/docs/snippets.cpp allgather_object
     template <class T>
     std::vector<T> allgather_object(const T& object, const options& o = {}) {

@@ -258,7 +258,7 @@ public:
     /// Plans `allreduce(tensors, op)` of a `fuse(…)` or a single tensor.
     ///
     /// **Collective**: ranks agree on layout, element types, operation and scales here, once.
-    /// @throws as `allreduce`. Features D2, D4.
+    /// @throws as `allreduce`.
     /// @snippet tests/docs/snippets.cpp plan
     template <class X, class Op = reduce_options>
     plan<B> plan_allreduce(X&& tensors, const Op& op = {}, const reduce_options& o = {}) {
@@ -276,7 +276,7 @@ public:
     /// run, for which the plan keeps a float per element. Each rank's elements are multiplied by
     /// `.prescale` before they are rounded, and the results by `.postscale` after they have been
     /// widened. Elements of other types travel as they are. On one rank nothing travels, and
-    /// nothing is rounded. `hvd::none{}` is the plan without a codec. Features D2, F6.
+    /// nothing is rounded. `hvd::none{}` is the plan without a codec.
     /// @throws as above; hvd::usage_error for a float tensor with gaps, hvd::mismatch_error if
     /// codecs differ.
     /// @snippet tests/docs/snippets.cpp plan_with_codec

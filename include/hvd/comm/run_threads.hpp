@@ -67,7 +67,7 @@ inline message reason_of(const std::exception_ptr& failure) {
 /// If `f` throws or returns early on one rank, calls of the others that need it throw
 /// `hvd::peer_error` with its reason. The first exception is rethrown here. hvd's own and other
 /// types are rethrown as they are; the standard's plain ones get `rank N: ` before their text. Each
-/// thread is a rank of its own: `f` must not share unsynchronised state. Feature K10.
+/// thread is a rank of its own: `f` must not share unsynchronised state. Horovod: `horovod.run`.
 /// @throws hvd::usage_error if `ranks` < 1 or a thread can't be started.
 /// @snippet tests/docs/snippets.cpp run_threads
 /// @tparam Backend `threads`, or a policy around it: `run_threads<hvd::checked<hvd::threads>>(4,

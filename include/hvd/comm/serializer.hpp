@@ -18,7 +18,7 @@ inline namespace v0 {
 ///
 /// `write` appends to the buffer. `read` takes the bytes that `write` had appended from the front
 /// of `bytes`, and leaves the rest in `bytes`. It exists for trivially copyable types, strings, and
-/// vectors of serializable elements. Receiving never runs code of the sender (feature B19).
+/// vectors of serializable elements. Receiving never runs code of the sender.
 template <class T>
 struct serializer;
 

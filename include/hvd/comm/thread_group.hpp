@@ -16,7 +16,7 @@ inline namespace v0 {
 /// has left, and calls of the others that need it throw `hvd::peer_error`. Not movable.
 /// **Threads**: any thread may call every member, also several at once. Make the group in a thread
 /// that may run on all the processors that its ranks use. Ranks that outnumber these do not
-/// spin while they wait. Feature K10.
+/// spin while they wait. Horovod: `horovod.run`.
 /// @throws hvd::usage_error if `ranks` < 1; std::bad_alloc without memory for them.
 /// @snippet tests/docs/snippets.cpp thread_group
 class thread_group {

@@ -12,7 +12,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// Who shares a node with whom, as seen from one rank. Features A3–A5.
+// Who shares a node with whom, as seen from one rank.
 struct topology {
     int local_rank = -1, cross_rank = -1;
     std::vector<int> local, cross;  // ranks, ascending
@@ -30,16 +30,15 @@ inline int position_of(int rank, slice<const int> ranks) {
 template <class Comm>
 class placed_rank {
 public:
-    /// This rank's number among the ranks of its node; -1 if empty. Feature A3.
+    /// This rank's number among the ranks of its node; -1 if empty.
     int local_rank() const noexcept { return topology_.local_rank; }
     /// The number of ranks on this node; 0 if empty.
     int local_size() const noexcept { return int(topology_.local.size()); }
-    /// This node's number among those that have a rank with this local rank; -1 if empty. Feature
-    /// A4.
+    /// This node's number among those that have a rank with this local rank; -1 if empty.
     int cross_rank() const noexcept { return topology_.cross_rank; }
     /// The number of nodes that have a rank with this local rank; 0 if empty.
     int cross_size() const noexcept { return int(topology_.cross.size()); }
-    /// True if all nodes have equally many ranks. Feature A5.
+    /// True if all nodes have equally many ranks.
     bool is_homogeneous() const noexcept { return topology_.homogeneous; }
 
 protected:

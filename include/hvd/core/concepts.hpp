@@ -35,7 +35,7 @@ constexpr bool reduced_by() {
 
 }  // namespace detail
 
-/// Elements of type T may be moved over the backend. Feature C4.
+/// Elements of type T may be moved over the backend.
 ///
 /// A backend narrows it with `template <class T> static constexpr bool moves`.
 template <class T, class Backend = any_backend>
@@ -79,7 +79,7 @@ concept packed_bools = requires(X& x) {
 
 }  // namespace detail
 
-/// Tensors of T can be reduced with Op over the backend. Feature C5.
+/// Tensors of T can be reduced with Op over the backend.
 ///
 /// `average` of integers needs a rounding. Complex numbers have no order. `bit_…` and `logical_…`
 /// want integers or bool. A backend narrows it with `template <class T, class Op> static constexpr

@@ -17,7 +17,7 @@
 namespace hvd {
 inline namespace v0 {
 
-/// The type of an element on the wire; ranks compare it before data moves. Feature C4.
+/// The type of an element on the wire; ranks compare it before data moves.
 enum class dtype : std::uint8_t {
     int8,
     int16,

@@ -9,14 +9,15 @@
 namespace hvd {
 inline namespace v0 {
 
-/// How the mean is taken while ranks have joined, which give nothing more. Feature I1.
+/// How the mean is taken while ranks have joined, which give nothing more. Horovod: `join`.
 enum class join_mean : std::uint8_t {
     of_contributors,  ///< the sum divided by the number of ranks that gave a tensor
     of_all,           ///< the sum divided by the number of all ranks, as Horovod does
 };
 
 /// Options of an engine. All ranks give the same, but for `cpus`; they compare them when they make
-/// it. `docs/tuning.md` has the range and the variable of each. Features D1, D3, D4, E6, A13.
+/// it. `docs/tuning.md` has the range and the variable of each. Horovod: `HOROVOD_CYCLE_TIME`,
+/// `HOROVOD_FUSION_THRESHOLD`, `HOROVOD_CACHE_CAPACITY`.
 struct engine_options {
     /// bytes of tensors that travel together; 0 sends every tensor by itself. The default is
     /// Horovod's. With less, a predicted step begins to travel while it is still computed

@@ -44,7 +44,7 @@ public:
 };
 
 /// The ranks disagree about the call. Every rank that takes part in the call throws it. The
-/// communicator works on. Feature I4.
+/// communicator works on.
 class mismatch_error : public error {
 public:
     /// A rank and its value as text. The text is valid while some copy of the error lives.

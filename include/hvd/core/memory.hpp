@@ -10,14 +10,13 @@ inline namespace v0 {
 /// Memory that the CPU reads and writes.
 struct host {};
 
-/// Memory of a GPU. A view of it handed to a host backend does not compile. Feature F4.
+/// Memory of a GPU. A view of it handed to a host backend does not compile.
 struct device {};
 
 /// The layout is row-major and without gaps.
 struct contiguous {};
 
 /// Each dimension has its own stride. The collectives pack such a tensor into a contiguous buffer.
-/// Feature B16.
 struct strided {};
 
 }  // namespace v0

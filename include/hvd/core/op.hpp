@@ -14,7 +14,7 @@ inline namespace v0 {
 
 /// The way in which a scaled or averaged integer becomes an integer again.
 enum class rounding : std::uint8_t {
-    toward_zero,  ///< as Horovod does (feature B4)
+    toward_zero,  ///< as Horovod does
     nearest,      ///< halves go away from zero
     down,         ///< toward minus infinity
 };
@@ -81,7 +81,7 @@ struct logical_and {
 struct logical_or {
     static constexpr int id = 9;
 };
-/// Adaptive sum (feature C3, arXiv:2006.02924).
+/// Adaptive sum (arXiv:2006.02924).
 struct adasum {
     static constexpr int id = 10;
 };

@@ -89,11 +89,11 @@ inline constexpr borrow_t borrow{};
 
 /// Options of a call.
 struct options {
-    std::string_view name = {};  ///< for errors and timelines; need not be unique (feature I5)
+    std::string_view name = {};  ///< for errors and timelines; need not be unique
     time_span deadline = {};     ///< for this call; 0 takes the communicator's
 };
 
-/// Options of a reduction. Feature B4.
+/// Options of a reduction. Horovod: `prescale_factor`, `postscale_factor`.
 struct reduce_options {
     std::string_view name = {};  ///< for errors and timelines
     double prescale = 1;         ///< each rank's tensor is multiplied by it before the reduction

@@ -292,7 +292,7 @@ struct run_elastic_options {
 /// processes come in time, if the job has ended before this process could take part, or if ten
 /// epochs in a row end without a commit or the loss of a rank; hvd::usage_error for options that
 /// can't be, for a job of one where a launcher has started several, and the second time in a job.
-/// Features J1, J4, J7; complaint 13.
+/// Horovod: `elastic.run`.
 /// @tparam Backend of the communicators: an elastic one, such as `tcp`, `encrypted<tcp>`, `nccl`
 /// @snippet tests/elastic/snippets.cpp run_elastic
 template <class Backend = tcp, class... Ts, class F>

@@ -34,7 +34,7 @@ struct commit_options {
 ///
 /// `commit()` copies the objects in memory. When a rank is lost, the others go on from the last
 /// commit, and newcomers get the objects of the rank that has done the most steps. Objects that
-/// differ between the ranks are `elastic::local`. Features J1, J2.
+/// differ between the ranks are `elastic::local`. Horovod: `elastic.State`.
 ///
 /// The objects outlive the state. **Threads**: one.
 /// @tparam Ts types with `elastic::saved<T>`

@@ -77,7 +77,7 @@ Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
 /// A tensor is reduced once all ranks have submitted it under its name. Ranks negotiate only while
 /// the set of tensors changes: a step that has repeated is predicted, and then runs without a
 /// message of its own inside a node. Small tensors travel together. Nothing happens, and no thread
-/// runs, while nothing is submitted. Features A7, B1, B3, B5, D1–D4, E6, I1–I7.
+/// runs, while nothing is submitted.
 ///
 /// **Collective**: all ranks make the engine, with equal options. It works on a duplicate of the
 /// communicator. Process sets are engines of their own, on `comm.subset(…)`; they run side by side.
@@ -117,7 +117,7 @@ public:
 
     /// Reduces `x` in place over all ranks, as `communicator::allreduce` does. The tensors of a
     /// `fuse(…)` are a group: they go together, or none of them does.
-    /// @throws hvd::usage_error if the name is empty or in flight already. Features B1–B5.
+    /// @throws hvd::usage_error if the name is empty or in flight already.
     template <class X, class Op>
     [[nodiscard]] request allreduce(std::string_view name, X&& x, const Op& op,
                                     const named_options& o = {}) {
@@ -196,7 +196,7 @@ public:
     /// the neutral one, in an allgather with no rows, in a broadcast and a barrier without a word.
     /// The mean is that of `engine_options::mean`. Other collectives, a broadcast whose root has
     /// joined, and operations that this rank can't know are refused on all ranks. The result is
-    /// the rank that was the last to join; then all ranks are back. Feature I1.
+    /// the rank that was the last to join; then all ranks are back. Horovod: `join`.
     /// @snippet tests/docs/snippets.cpp engine_join
     [[nodiscard]] result<int> join() {
         using common = std::tuple<float, double, float16, bfloat16, std::int32_t, std::int64_t,
@@ -206,7 +206,7 @@ public:
 
     /// Gives the engine other thresholds, between steps. All ranks take them, or none does and all
     /// throw. A step that was predicted is learned once more. **Collective**, with the same
-    /// thresholds and nothing in flight on any rank. Features A14, E1.
+    /// thresholds and nothing in flight on any rank.
     /// @throws hvd::usage_error for a value outside its range, and if tensors of this rank are in
     /// flight, which go on; hvd::mismatch_error if the ranks give different values; hvd::peer_error
     /// if another rank refuses, or has joined.

@@ -14,7 +14,7 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// A rank that has joined contributes elements that change no result. Feature I1.
+// A rank that has joined contributes elements that change no result.
 
 // How this rank reduces elements of a type by an operation. Every rank of a reduction needs that,
 // one that has joined as well.

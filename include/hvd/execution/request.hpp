@@ -10,7 +10,8 @@
 
 namespace hvd {
 inline namespace v0 {
-/// An asynchronous call that is under way. Its owner is responsible for its completion. Feature B3.
+/// An asynchronous call that is under way. Its owner is responsible for its completion. Horovod:
+/// the handles of `allreduce_async`.
 ///
 /// **Buffers** of the call stay untouched until it is complete. **Completion**: `wait()`, a
 /// `test()` that is true, `co_await`, or the destructor. The destructor waits until the

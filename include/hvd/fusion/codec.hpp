@@ -27,7 +27,7 @@ constexpr bool changes_floats = !std::is_same_v<typename Codec::template type_of
 
 /// Makes float tensors travel, and be reduced, as 16-bit floats `To` (`hvd::bfloat16` or
 /// `hvd::float16`), which halves the bytes. Others travel as they are. It is Horovod's fp16
-/// compression, feature F6.
+/// compression (`Compression.fp16`).
 ///
 /// Each element is scaled, then rounded to nearest even. Beyond the range of `To` it becomes an
 /// infinity.

@@ -87,7 +87,8 @@ struct part_view<tensor_list<Iterator>> {
 
 /// Several tensors, of several element types, that one call treats as one. `fuse` makes it.
 ///
-/// It holds views: the tensors (and runtime lists of them) outlive the call. Features B5, D4.
+/// It holds views: the tensors (and runtime lists of them) outlive the call. Horovod:
+/// `grouped_allreduce`.
 template <class... Parts>
 class fused {
 public:

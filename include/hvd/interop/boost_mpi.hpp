@@ -17,7 +17,7 @@ inline namespace v0 {
 ///
 /// **Collective**: all ranks of `comm`. The opposite direction is
 /// `boost::mpi::communicator(comm.native_handle(), boost::mpi::comm_attach)`.
-/// @throws hvd::usage_error if `comm` is empty. Feature A10.
+/// @throws hvd::usage_error if `comm` is empty. Horovod: `hvd.init(comm)`.
 /// @tparam Backend `mpi`, `direct<mpi>` or a policy around them
 template <class Backend>
 communicator<Backend> borrow_boost(const boost::mpi::communicator& comm,

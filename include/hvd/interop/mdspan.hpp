@@ -27,7 +27,7 @@ constexpr bool is_row_major<std::layout_right> = true;
 #endif
 
 /// A view with pointer, extents and strides, as `std::mdspan` is. Kokkos' mdspan and others fit as
-/// well. The accessor gives a plain pointer, and the layout always has strides. Feature B16.
+/// well. The accessor gives a plain pointer, and the layout always has strides.
 template <class M>
 concept mdspan_like = requires(const M& m, std::size_t d) {
     requires element<std::remove_cv_t<typename M::element_type>>;

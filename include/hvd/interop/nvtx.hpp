@@ -19,7 +19,7 @@ inline namespace v0 {
 ///
 /// The ranges are in the domain "hvd". A call's has its name, or that of the collective, and the
 /// bytes of this rank as payload. Without a profiler a range costs a few nanoseconds. NVTX consists
-/// of headers of the CUDA Toolkit; link with `-ldl`. Feature E3.
+/// of headers of the CUDA Toolkit; link with `-ldl`. Horovod: `nvtx_op_range`.
 /// @snippet tests/interop/nvtx.cpp nvtx_ranges
 class nvtx_ranges {
 public:

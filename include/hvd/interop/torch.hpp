@@ -106,7 +106,7 @@ decltype(auto) with_torch_view(const torch::Tensor& tensor, F&& f) {
 /// **Collective**: with the same module on all ranks. A module on CUDA devices is for a
 /// communicator of devices, behind the work of LibTorch's current stream, and with
 /// hvd/interop/torch_cuda.hpp.
-/// @throws hvd::usage_error as `torch_view`, otherwise as `broadcast`. Feature H1.
+/// @throws hvd::usage_error as `torch_view`, otherwise as `broadcast`.
 template <class Comm>
 void broadcast_module(Comm& of, const torch::nn::Module& module, root from = root{0}) {
     typename detail::training_calls<Comm>::type comm(of);
@@ -152,7 +152,7 @@ void broadcast_torch_state(Comm& of, torch::optim::Optimizer& optimizer, root fr
 /// does.
 ///
 /// **Collective**: with an optimizer of the same class and parameters on all ranks.
-/// @throws as `broadcast_object`, and the exceptions of LibTorch. Feature H2.
+/// @throws as `broadcast_object`, and the exceptions of LibTorch.
 template <class Comm>
 void broadcast_optimizer_state(Comm& comm, torch::optim::Optimizer& optimizer,
                                root from = root{0}) {
@@ -173,7 +173,7 @@ void broadcast_optimizer_state(Comm& comm, torch::optim::Optimizer& optimizer,
 /// **Threads**: `backward()` reports from the thread that calls it, for CUDA modules from a thread
 /// of LibTorch: MPI below such a communicator needs the level SERIALIZED or more. The optimizer,
 /// the module and this object outlive the passes. Nothing is reported after this object has gone.
-/// Features G1, G2.
+/// Horovod: `DistributedOptimizer`.
 /// @code
 /// hvd::distributed_optimizer optimizer(world, torch::optim::SGD(net->parameters(), 0.01));
 /// hvd::torch_gradients gradients(optimizer, *net);

@@ -272,7 +272,7 @@ concept torch_optimizer_with_state = requires { typename detail::torch_parts<O>:
 /// Rank 0 writes model, progress and the state of LibTorch's optimizer in one atomic file, with
 /// LibTorch's names: `optimizer.exp_avg.NAME`, and the options as numbers, `optimizer.lr`. The
 /// options of further parameter groups are `optimizer.group1.lr`, ….
-/// **Collective**, for modules on the host. Feature G10.
+/// **Collective**, for modules on the host.
 /// @throws hvd::checkpoint_error as `save_checkpoint` of hvd's optimizers; hvd::usage_error for
 /// parameters of LibTorch's optimizer that are not registered.
 /// @snippet tests/interop/torch_state.cpp torch_checkpoint
@@ -307,7 +307,7 @@ training_progress load_checkpoint(const std::string& path,
 
 /// Copies the root's state and options of LibTorch's optimizer to all ranks. State of local
 /// parameters stays as it is.
-/// **Collective**. @throws as `broadcast`. Feature H2.
+/// **Collective**. @throws as `broadcast`.
 template <class Comm, torch_optimizer_with_state O, class T>
     requires(!detail::device_communicator<Comm>)
 void broadcast_optimizer_state(distributed_optimizer<Comm, O, T>& optimizer, root from = root{0}) {

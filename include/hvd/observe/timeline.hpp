@@ -19,7 +19,7 @@ inline namespace v0 {
 /// observer costs a few instructions a call. Communicators that are made of this one, and engines,
 /// write to the same file. Calls have the phases queue, pack, communicate and unpack; the tensors
 /// of an engine also negotiate, with a mark for each rank that is known to be ready. `hvd-trace`
-/// makes one trace of the files. Feature E3.
+/// makes one trace of the files. Horovod: `HOROVOD_TIMELINE`.
 ///
 /// A call leaves a record in a ring, and a thread writes it. The file can be read even if the
 /// process is killed: whole events are appended, and the last 20 milliseconds may be missing.

@@ -30,7 +30,7 @@ inline bool calls_agree(const call_header& a, const call_header& b) {
     return a.kind != collective::agree || std::strcmp(a.name, b.name) == 0;
 }
 
-// The ways in which headers may differ. An error names the first one. Feature I4.
+// The ways in which headers may differ. An error names the first one.
 enum class field {
     collective,
     memory,  // of the host, or of a device: no header says it

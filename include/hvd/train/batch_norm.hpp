@@ -32,7 +32,7 @@ struct batch_norm_options {
 /// Counts, means and squared deviations are merged by Chan's formula around each rank's own mean,
 /// not as E[x²] - E[x]². So values far from zero lose no precision.
 /// **Collective**: `forward` and `backward`, in turn, with equal channels. `evaluate` is local.
-/// Feature H4; Ioffe and Szegedy, arXiv:1502.03167.
+/// Horovod: `SyncBatchNorm`; Ioffe and Szegedy, arXiv:1502.03167.
 /// @snippet tests/train/snippets.cpp sync_batch_norm
 template <class T = float>
 class sync_batch_norm {

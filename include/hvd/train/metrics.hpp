@@ -24,7 +24,8 @@ struct metric {
 /// Replaces each mean by the mean over all ranks' samples: Σ count · mean / Σ count. A rank without
 /// samples does not count. If no rank has samples, the means are NaN. All ranks name the same
 /// metrics in the same order, which is compared.
-/// **Collective**. @throws hvd::mismatch_error, also for different names. Feature H3.
+/// **Collective**. @throws hvd::mismatch_error, also for different names. Horovod:
+/// `MetricAverageCallback`.
 template <class Comm>
     requires(!detail::device_communicator<Comm>)
 void average_metrics(Comm& comm, std::vector<metric>& metrics, double count) {
@@ -39,7 +40,7 @@ void average_metrics(Comm& comm, std::vector<metric>& metrics, double count) {
 }
 
 /// Calls f on rank 0 alone. If f throws, the other ranks throw `usage_error` with its text, so that
-/// they do not go on without it. **Collective**. Feature G10.
+/// they do not go on without it. **Collective**.
 template <class Comm, class F>
     requires(!detail::device_communicator<Comm>)
 void on_root(Comm& comm, F&& f) {

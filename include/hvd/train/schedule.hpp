@@ -16,7 +16,7 @@ inline namespace v0 {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
 
-/// The rule that turns a learning rate for one rank into one for all ranks. Feature G9.
+/// The rule that turns a learning rate for one rank into one for all ranks.
 enum class rate_rule : std::uint8_t {
     /// multiplies by the number of ranks, as the batch has grown (Goyal et al., arXiv:1706.02677)
     linear,
@@ -44,7 +44,8 @@ inline double scale_rate(double rate, int size, rate_rule rule = rate_rule::line
 }
 
 /// Returns the factor for the scaled rate during warm-up. It rises in a straight line from 1/size
-/// at the beginning to 1 after `warmup_epochs`. `epoch` may be a fraction. Feature H3.
+/// at the beginning to 1 after `warmup_epochs`. `epoch` may be a fraction. Horovod:
+/// `LearningRateWarmupCallback`.
 /// @throws hvd::usage_error for fewer than one rank.
 inline double warmup_factor(double epoch, int size, double warmup_epochs = 5) {
     if (size < 1)
@@ -55,7 +56,7 @@ inline double warmup_factor(double epoch, int size, double warmup_epochs = 5) {
 
 /// Multiplies the initial rate from `first_epoch` until before `last_epoch`. The multiplier is a
 /// number or a function of the epoch. Outside, `factor_at` returns 1 and `applies` returns false.
-/// Feature H3.
+/// Horovod: `LearningRateScheduleCallback`.
 template <class Multiplier = double>
 struct rate_schedule {
     Multiplier multiplier;

@@ -34,7 +34,8 @@ enum class join_mode : std::uint8_t {
 /// With a distributed optimizer, which averages by itself, `scope.weigh(gradients)` takes the place
 /// of `mean`.
 ///
-/// **Collective**: `begin_step` and the reductions, in the same order on all ranks. Feature I1.
+/// **Collective**: `begin_step` and the reductions, in the same order on all ranks. Horovod:
+/// `join`.
 template <class Comm>
 class uneven_scope {
     static_assert(!detail::is_engine<Comm>,

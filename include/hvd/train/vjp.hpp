@@ -10,7 +10,7 @@
 namespace hvd {
 inline namespace v0 {
 
-/// The scale of a vector-Jacobian product. Feature B15.
+/// The scale of a vector-Jacobian product.
 enum class gradient_convention : std::uint8_t {
     sum_of_losses,  ///< exact, for the sum of all ranks' losses
     horovod,        ///< Horovod's scales, which differ between collectives: see `vjp`

@@ -49,8 +49,7 @@ struct distribution : call {
     // `lender` has the memory for counts; a queued call has none.
     explicit distribution(workspace* lender) : counts(lender) {}
 
-    // Gives each rank as many rows. Rows that do not divide are refused, as Horovod does (feature
-    // B9).
+    // Gives each rank as many rows. Rows that do not divide are refused, as Horovod does.
     void split_equally(std::size_t rows, std::size_t total, int size) {
         if (rows % std::size_t(size) != 0) return refuse_rows(rows, size);
         counts.resize(std::size_t(size));

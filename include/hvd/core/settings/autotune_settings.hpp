@@ -20,7 +20,7 @@ struct autotune_result {
 };
 
 /// Options of `hvd::autotune`. All ranks give the same, but for `log`, `file` and the functions;
-/// they compare them. Feature E1.
+/// they compare them. Horovod: `HOROVOD_AUTOTUNE`.
 struct autotune_options {
     bool enabled = true;    ///< false leaves all thresholds as they are
     int warmup_steps = 10;  ///< steps at the start that do not count

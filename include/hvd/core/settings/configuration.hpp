@@ -22,7 +22,7 @@ inline namespace v0 {
 /// Settings as they were written: in the environment, in a file, or in both.
 ///
 /// `read_configuration` of `hvd/interop/options_file.hpp` makes one of a file. Nothing reads the
-/// environment or a file unless the program says so. Feature A14.
+/// environment or a file unless the program says so.
 /// @snippet tests/docs/snippets.cpp configuration
 class configuration {
 public:
@@ -138,7 +138,7 @@ private:
 };
 
 /// Returns options with the values of the environment's HVD_ variables; all others are those of
-/// `start`. Feature A14.
+/// `start`.
 /// @tparam Options `communicator_options`, `engine_options`, `timeline_options`
 /// @throws hvd::usage_error for an unknown variable, a wrong value, and HVD_CONFIG, which
 /// `options_from_environment_and_file` of `hvd/interop/options_file.hpp` reads.

@@ -8,7 +8,7 @@ namespace hvd {
 inline namespace v0 {
 
 /// The bounds of an elastic job, for `run_elastic`. All its processes have the same; a launcher
-/// sets them in the environment. Features J4, J7.
+/// sets them in the environment. Horovod: `--min-np`, `--max-np`.
 /// @snippet tests/elastic/snippets.cpp elastic_options
 struct elastic_options {
     int least = 1;  ///< the job waits while it has fewer ranks

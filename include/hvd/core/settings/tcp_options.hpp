@@ -10,7 +10,7 @@ namespace hvd {
 inline namespace v0 {
 
 /// The place of one process in a job without MPI, for `communicator<tcp>::world`. A launcher
-/// (`hvdrun`) sets them in the environment. Features A1, K1.
+/// (`hvdrun`) sets them in the environment.
 /// @snippet tests/docs/snippets.cpp tcp_options
 struct tcp_options {
     int rank = -1;                ///< of this process

@@ -12,7 +12,8 @@ namespace hvd {
 inline namespace v0 {
 namespace detail {
 
-// The tensors that have a number, by which ranks speak of them: the response cache. Feature D3.
+// The tensors that have a number, by which ranks speak of them: the response cache. Horovod:
+// `HOROVOD_CACHE_CAPACITY`.
 class tensor_numbers {
 public:
     using table = std::map<std::uint32_t, numbered_tensor>;

@@ -25,7 +25,7 @@ inline namespace v0 {
 ///
 /// **Collective**: all ranks make it with equal options, and call `step()` equally often, with
 /// nothing in flight. A rank must not join before the search is over.
-/// The engine or communicator must stay where it is until then. Features E1, E2.
+/// The engine or communicator must stay where it is until then. Horovod: `HOROVOD_AUTOTUNE`.
 /// @snippet tests/docs/snippets.cpp autotune
 class autotune {
 public:

@@ -214,7 +214,7 @@ training_progress load_training(const std::string& path, Comm& comm, Trained& tr
 /// `model.NAME`, buffers `buffer.NAME` and slots `optimizer.SLOT.NAME`; numbers are in the
 /// metadata. Local parameters and their slots have `local.RANK.` before that. With error feedback,
 /// `optimizer.residual.NAME` has the rounding errors that were not applied yet.
-/// **Collective**: when it returns, the file is on the disk. Feature G10.
+/// **Collective**: when it returns, the file is on the disk.
 /// @throws hvd::checkpoint_error on every rank if rank 0 could not write it. It is also thrown for
 /// names of `metadata` that begin with `hvd.`, `optimizer.` or `progress.`, which hvd reserves.
 template <class Comm, optimizer_with_state O, class T>

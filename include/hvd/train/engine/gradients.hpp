@@ -78,7 +78,8 @@ void distributed_gradients(engine<Backend>& on, const Views& gradients,
 /// @tparam Names a contiguous range of texts: the names of the gradients, equal on all ranks.
 /// @tparam Views a contiguous range of `tensor_view`s, as many.
 /// **Completion**: done on return. @throws as `engine::allreduce`; hvd::usage_error for Adasum and
-/// if there are not as many names as gradients, of which no other rank is told. Feature G3.
+/// if there are not as many names as gradients, of which no other rank is told. Horovod:
+/// `DistributedGradientTape`.
 /// @snippet tests/train/engine_snippets.cpp named_gradients
 template <class Backend, class Names, class Views>
     requires std::convertible_to<decltype(*std::data(std::declval<const Names&>())),

@@ -295,8 +295,8 @@ void combine_by_adasum(Comm& comm, const reduce_options& o, List list,
 /// **Buffers**: the tensors are read and written, and have no gaps. The call needs memory for a
 /// double for each of their elements.
 /// **Completion**: done on return. `comm.allreduce(x, hvd::adasum, options)` is the same.
-/// @throws hvd::mismatch_error if the ranks disagree, hvd::peer_error as collectives do. Feature
-/// C3, arXiv:2006.02924.
+/// @throws hvd::mismatch_error if the ranks disagree, hvd::peer_error as collectives do.
+/// Source: arXiv:2006.02924.
 /// @snippet tests/train/snippets.cpp adasum
 template <class Comm, class... Parts>
 void adasum_allreduce(Comm& comm, const fused<Parts...>& tensors, const reduce_options& o = {}) {

@@ -74,7 +74,8 @@ void reduce_gradients(Comm& comm, const Views& gradients, const Op& op, gradient
 /// does.
 ///
 /// @tparam Views a contiguous range of `tensor_view`s, equal in number and sizes on all ranks.
-/// **Collective**. **Completion**: done on return. @throws as `allreduce`. Feature G3.
+/// **Collective**. **Completion**: done on return. @throws as `allreduce`. Horovod:
+/// `DistributedGradientTape`.
 /// @snippet tests/train/snippets.cpp distributed_gradients
 template <class Comm, class Views>
     requires(!detail::device_communicator<Comm>)
@@ -95,7 +96,7 @@ void distributed_gradients(Comm& comm, const Views& gradients, const gradient_op
 
 /// Combines all gradients but those of local parameters. Local gradients stay and are divided by
 /// the number of ranks, unless `scale_local` is false. The same parameters are local on all ranks.
-/// Feature G4.
+/// Horovod: `PartialDistributedGradientTape`, `register_local_var`.
 /// @throws hvd::usage_error if there are not as many gradients as parameters; the other ranks get
 /// hvd::peer_error.
 template <class Comm, class Values, class Views>

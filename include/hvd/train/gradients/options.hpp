@@ -24,10 +24,10 @@ enum class gradient_op : std::uint8_t {
 
 #pragma GCC diagnostic pop
 
-/// The element type of floating-point gradients while they travel. Feature F6.
+/// The element type of floating-point gradients while they travel. Horovod: `Compression.fp16`.
 enum class gradient_codec : std::uint8_t { none, float16, bfloat16 };
 
-/// The way in which sparse gradients travel. Features B14, F7.
+/// The way in which sparse gradients travel. Horovod: `sparse_as_dense`.
 enum class sparse_policy : std::uint8_t {
     gather,  ///< sends each rank's rows by allgather
     dense,   ///< sends the whole table by allreduce (Horovod's `sparse_as_dense`)
@@ -46,7 +46,7 @@ enum class bucket_order : std::uint8_t {
 };
 
 /// Options of a distributed optimizer. All ranks give the same, which is compared before the first
-/// step. Features G5, G6, G7, F6.
+/// step. Horovod: `backward_passes_per_step`, `gradient_predivide_factor`, `groups`, `compression`.
 struct optimizer_options {
     gradient_op op = gradient_op::average;
     /// size of a bucket: gradients that travel together. 0 takes the `.tuning.bucket_bytes` that

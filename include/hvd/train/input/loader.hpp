@@ -23,8 +23,8 @@ inline namespace v0 {
 /// exception, after the batches made earlier. With `ahead` 0 there is no thread, and `next()` calls
 /// `make`. The destructor waits for a running `make`.
 /// **Threads**: call `next()` from one thread at a time. `make` runs in the loader's thread.
-/// Feature H6.
-/// **Threads**: `next()` from one at a time; `make` runs in the loader's. Feature H6.
+/// Horovod: `AsyncDataLoaderMixin`.
+/// **Threads**: `next()` from one at a time; `make` runs in the loader's.
 /// @snippet tests/train/snippets.cpp loader
 template <class Make>
 class background_loader {

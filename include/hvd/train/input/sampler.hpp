@@ -60,7 +60,7 @@ private:
 /// communication.
 ///
 /// All ranks have as many samples and so as many batches, unless the rest is kept. `steps`,
-/// `done_after` and `epoch_after` return the same on all ranks even then. Feature G11.
+/// `done_after` and `epoch_after` return the same on all ranks even then.
 /// @snippet tests/train/snippets.cpp sampler
 class sharded_sampler {
 public:

@@ -82,8 +82,8 @@ void agree_on_numbers(Comm& comm, O& optimizer, IsLocal is_local) {
 /// that were complete by then, and the next step begins with `zero_gradients()`.
 /// **Buffers**: parameters and gradients (on the host, without gaps) and the communicator outlive
 /// it.
-/// **Threads**: the communicator's rule; on an engine any thread reports gradients. Features G1,
-/// G2, G4 to G8.
+/// **Threads**: the communicator's rule; on an engine any thread reports gradients. Horovod:
+/// `DistributedOptimizer`.
 /// @tparam Optimizer models `optimizer_of<T>` or `self_contained_optimizer`
 /// @snippet tests/train/snippets.cpp distributed_optimizer
 /// @snippet tests/train/engine_snippets.cpp engine_optimizer

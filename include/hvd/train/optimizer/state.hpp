@@ -12,7 +12,7 @@
 namespace hvd {
 inline namespace v0 {
 
-/// Copies the root's parameters to all ranks, by one fused message. Feature H1.
+/// Copies the root's parameters to all ranks, by one fused message.
 ///
 /// `parameters` is a `fuse(…)`, a tensor, or a range of tensors with a size, as
 /// `std::vector<tensor_view<float>>` and `std::vector<std::vector<float>>` are.
@@ -91,7 +91,7 @@ void broadcast_numbers(Comm& comm, O& optimizer, root from) {
 
 }  // namespace detail
 
-/// Copies the root's slots and numbers of an optimizer to all ranks. Feature H2.
+/// Copies the root's slots and numbers of an optimizer to all ranks.
 ///
 /// Missing slots are made, and slots that the root does not have are removed, so no step with
 /// made-up gradients is needed. Numbers keep their types and their last bits. If `keeps(i)` is

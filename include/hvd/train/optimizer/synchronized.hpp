@@ -32,7 +32,7 @@ struct clip_options {
 /// The gradients of one step after `synchronize()`. They may be read or changed, and are then
 /// handed to `apply`. They are equal on all ranks, except those of local parameters. With Adasum
 /// they differ, since ranks combine their steps instead. Dropping the object drops the step. It
-/// does not outlive its optimizer. Feature G8.
+/// does not outlive its optimizer. Horovod: `synchronize`, `skip_synchronize`.
 template <class T, class Space = host>
 class [[nodiscard(
     "hvd: synchronized gradients change nothing until they are applied")]] synchronized_gradients {

@@ -266,7 +266,8 @@ sparse_rows<T> reduce_rows(Comm& comm, Give give, std::size_t rows, std::size_t 
 /// **Collective**: with equal rows, columns, element type and options.
 /// **Completion**: done on return.
 /// @throws hvd::mismatch_error if the ranks disagree on these. hvd::usage_error if sizes do not fit
-/// or an index is out of range, and for Adasum; the others get hvd::peer_error. Features B14, F7.
+/// or an index is out of range, and for Adasum; the others get hvd::peer_error. Horovod:
+/// `sparse_allreduce_async`, `sparse_as_dense`.
 /// @snippet tests/train/snippets.cpp sparse
 template <class Comm, class T>
 sparse_rows<T> sparse_allreduce(Comm& comm, const sparse_view<T>& mine, std::size_t rows,
