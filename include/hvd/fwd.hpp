@@ -9,8 +9,7 @@
 
 #include "standard.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 template <class Backend>
 class communicator;
@@ -59,5 +58,4 @@ class mismatch_error;
 class peer_error;
 class mpi_error;
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -4,8 +4,7 @@
 
 #include "concept.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Ranks agree on everything at each call before data moves, also on the calls' names. It helps to
 /// find the rank that strays.
@@ -22,5 +21,4 @@ struct checked<direct<Backend>> : checked<Backend> {
     static constexpr bool reduces = direct<Backend>::template reduces<T, Op>;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -8,8 +8,7 @@
 #include "../core/op.hpp"
 #include "../transport/endpoint.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// A backend with one call of its library for each call, without checks, and with its own order.
 template <class Backend>
@@ -62,5 +61,4 @@ struct own_options_among<First, Others...> {
 template <class B>
 concept backend = host_backend<B> || device_backend<B>;
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

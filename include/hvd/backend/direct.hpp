@@ -7,8 +7,7 @@
 #include "../transport/operation.hpp"
 #include "mpi.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // Makes one MPI call for each call. Counts above 2^31 - 1 become several MPI calls if that means
@@ -371,5 +370,4 @@ struct direct<mpi> {
 
 static_assert(backend<direct<mpi>>);
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

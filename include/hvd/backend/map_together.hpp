@@ -5,9 +5,7 @@
 #include "../platform/shared_memory.hpp"
 #include "../protocol/agreement.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The ticket of one rank, which all show theirs: the path travels as the text of a header, the
 // numbers as extents.
@@ -66,6 +64,4 @@ template <header_channel C>
     return memory;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

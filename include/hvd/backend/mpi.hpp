@@ -24,8 +24,7 @@
 #include "node_memory.hpp"
 #include "node_size.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // The ranks that a launcher has started are those of MPI_COMM_WORLD. MPI runs.
@@ -463,5 +462,4 @@ struct mpi {
 
 static_assert(backend<mpi>);
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -9,9 +9,7 @@
 #include "../platform/thread.hpp"
 #include "mpi_messages.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The messages of endpoints that have ended before MPI was done with them: a peer has not departed
 // yet, or a message is still under way. Nobody waits for them. The list is looked through whenever
@@ -101,6 +99,4 @@ private:
     std::vector<told> told_;  // when MPI ends
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 #include "../protocol/failure_detector.hpp"
 #include "mpi_messages.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Some ranks of an MPI communicator that make no communicator of their own. MPI's calls for that
 // wait for ever if a rank dies in them, and no MPI takes them back. So their messages go over the
@@ -68,6 +66,4 @@ struct mpi_members : counted {
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -14,9 +14,7 @@
 #include "../platform/shared_memory.hpp"
 #include "../protocol/failure_notice.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The messages of one rank on an MPI communicator of hvd's own. It owns the communicator.
 //
@@ -369,6 +367,4 @@ private:
     int departed_ = 0;     // peers
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

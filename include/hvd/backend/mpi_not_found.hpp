@@ -11,8 +11,7 @@
         "hvd: there is no MPI here: <mpi.h> is not on the include path (compile with mpicxx " \
         "or add the flags of your MPI), or HVD_WITH_MPI is 0")))
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 struct HVD_NO_MPI mpi;
 class HVD_NO_MPI mpi_environment;
@@ -27,5 +26,4 @@ public:
     explicit mpi_environment(const A&...) {}
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -11,9 +11,7 @@
 #include "../platform/clock.hpp"
 #include "../platform/mpi_api.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The steps by which the ranks of an MPI communicator make something together. In each step every
 // rank does its part, which may fail on it alone; then all ranks know of it, and throw. Nobody
@@ -208,6 +206,4 @@ private:
     bool left_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -13,9 +13,7 @@
 #include "../transport/shm/shm_region.hpp"
 #include "map_together.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The memory that the ranks of one node have in common, as one of them sees it: the region of a
 // communicator, and the segments that arenas share later. The endpoint of the communicator says who
@@ -141,6 +139,4 @@ private:
     shm_region region_{nullptr, 0, 0, {}};
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -12,9 +12,7 @@
 #include "../platform/shared_memory.hpp"
 #include "../protocol/agreement.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Returns how many consecutive ranks are taken as one node, so that several nodes can be tried on
 // one machine. 0 takes the real nodes.
@@ -65,6 +63,4 @@ template <header_channel C>
     return node_size;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -5,8 +5,7 @@
 #include "../observe/observer.hpp"
 #include "concept.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Reports every collective to an observer. `communicator::observer()` returns it.
 ///
@@ -17,5 +16,4 @@ struct observed : Backend {
     using observer_type = Observer;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -8,9 +8,7 @@
 #include "../core/options.hpp"
 #include "concept.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The endpoint of a communicator that does not compile. It has all that a communicator may ask for,
 // so that the compiler says why there is none and nothing else.
@@ -41,6 +39,4 @@ struct backend_not_named : refused_backend {};
 template <class B>
 using backend_or_refused = std::conditional_t<is_host_backend<B>, B, refused_backend>;
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

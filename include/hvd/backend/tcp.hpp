@@ -18,8 +18,7 @@
 #include "node_memory.hpp"
 #include "node_size.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // A process whose place nobody has told is the only one.
@@ -341,5 +340,4 @@ struct tcp {
 
 static_assert(backend<tcp>);
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -12,8 +12,7 @@
 #include "concept.hpp"
 #include "node_size.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // The hubs that some member has not taken yet. The first member to come makes a hub, and the last
@@ -164,5 +163,4 @@ struct threads {
 
 static_assert(backend<threads>);
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

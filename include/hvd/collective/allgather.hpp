@@ -6,9 +6,7 @@
 #include "call/gather_call.hpp"
 #include "fused/fused_gather.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 /// The members of a communicator for allgather.
 template <class Comm, class B>
@@ -172,6 +170,4 @@ private:
     auto& own() { return access::session_of(self()); }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

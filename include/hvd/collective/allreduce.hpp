@@ -4,9 +4,7 @@
 
 #include "call/calls_base.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Reduces in place, or from one tensor to another of as many elements. A collective with the same
 // arguments derives from it.
@@ -226,6 +224,4 @@ private:
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -5,9 +5,7 @@
 #include "call/calls_base.hpp"
 #include "call/distribution.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 template <class In, class Result>
 struct alltoall_call : distribute_call<In, Result> {
@@ -174,6 +172,4 @@ private:
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

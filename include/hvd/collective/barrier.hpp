@@ -4,9 +4,7 @@
 
 #include "call/calls_base.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 struct barrier_call : call {
     explicit barrier_call(const options& o) { describe(collective::barrier, o.name); }
@@ -39,6 +37,4 @@ public:
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

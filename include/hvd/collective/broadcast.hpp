@@ -5,9 +5,7 @@
 #include "call/calls_base.hpp"
 #include "call/result_types.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 template <class In, class Out>
 struct broadcast_call : call {
@@ -194,6 +192,4 @@ private:
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,9 +8,7 @@
 #include "../fusion/codec.hpp"
 #include "call/calls_base.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Reduces a fused list in place whose elements travel in a codec's type. They are packed and scaled
 // in one pass, and back. Other elements are packed as they are, and scaled in the reduction.
@@ -109,6 +107,4 @@ private:
     std::array<reduction_group, fused_types_t<Fused>::size> groups_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -5,9 +5,7 @@
 #include "call/calls_base.hpp"
 #include "call/gather_call.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 /// The members of a communicator for gather.
 template <class Comm, class B>
@@ -96,6 +94,4 @@ private:
     auto& own() { return access::session_of(self()); }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

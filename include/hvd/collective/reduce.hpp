@@ -5,9 +5,7 @@
 #include "call/calls_base.hpp"
 #include "call/result_types.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 template <class In, class Out, class Op>
 struct reduce_call : call {
@@ -151,6 +149,4 @@ private:
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -5,9 +5,7 @@
 #include "call/calls_base.hpp"
 #include "fused/fused_scatter.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 template <class In, class Op>
 struct reduce_scatter_call : call {
@@ -230,6 +228,4 @@ private:
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

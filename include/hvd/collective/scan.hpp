@@ -4,9 +4,7 @@
 
 #include "allreduce.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Replaces row r of args.out by the reduction of rows 0 to r. There are args.ranks rows of
 // args.count elements. Row r of an average is divided by args.divisor + r. The steps are those of
@@ -221,6 +219,4 @@ private:
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

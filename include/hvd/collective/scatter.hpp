@@ -6,9 +6,7 @@
 #include "call/distribution.hpp"
 #include "call/split_rows.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 template <class In, class Result>
 struct scatter_call : distribute_call<In, Result> {
@@ -191,6 +189,4 @@ private:
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

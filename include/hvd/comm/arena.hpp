@@ -13,8 +13,7 @@
 #include "../transport/shm/segments.hpp"
 #include "communicator.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // Free memory of one rank, in blocks. The first block that is large enough is taken.
@@ -298,5 +297,4 @@ private:
     detail::free_list memory_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

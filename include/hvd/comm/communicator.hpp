@@ -20,8 +20,7 @@
 #include "plan.hpp"
 #include "topology.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 namespace detail {
 
@@ -304,5 +303,4 @@ void communicator<Backend>::begin(detail::owner<endpoint_type> endpoint,
     else build();
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -14,8 +14,7 @@
 #include "../backend/threads.hpp"
 #endif
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 #if HVD_HAS_MPI
@@ -111,5 +110,4 @@ int local_size() {
     return world<Backend, Environment>().local_size();
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -5,9 +5,7 @@
 #include "../protocol/host_ranks.hpp"
 #include "communicator.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 inline options options_until(time_point limit) { return {.deadline = span_until(limit)}; }
 
@@ -52,6 +50,4 @@ private:
     communicator<Host> host_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -10,8 +10,7 @@
 #include "../core/error_sink.hpp"
 #include "../platform/mpi_api.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The program's promise to MPI about its threads (MPI standard, "MPI and Threads").
 enum class thread_level { single, funneled, serialized, multiple };
@@ -73,8 +72,7 @@ private:
     std::terminate_handler terminate_ = nullptr;  // the earlier handler
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0
 
 #ifndef HVD_COMPILED
 #include "mpi_environment_inline.hpp"

@@ -8,8 +8,7 @@
 #include "../platform/clock.hpp"
 #include "mpi_environment.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 HVD_INLINE void mpi_environment::end() {
     if (terminate_ != nullptr) std::set_terminate(terminate_);
@@ -99,5 +98,4 @@ HVD_INLINE void mpi_environment::abort_job() noexcept {
     end_job();
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -8,10 +8,8 @@
 
 // The communicator that libhvd holds. Each one in the list takes every program a hundredth of its
 // time to compile, so direct<mpi> and checked<mpi> are compiled where they are used.
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 HVD_INSTANTIATE class HVD_API communicator<mpi>;
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -6,10 +6,7 @@
 #include "../collective/broadcast.hpp"
 #include "serializer.hpp"
 
-namespace hvd {
-inline namespace v0 {
-
-namespace detail {
+namespace hvd::inline v0::detail {
 
 /// The members of a communicator that move C++ objects.
 template <class Comm, class B>
@@ -125,6 +122,4 @@ private:
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

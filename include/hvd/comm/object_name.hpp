@@ -6,9 +6,7 @@
 
 #include "../protocol/call_header.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Returns the name of a type as the compiler spells it.
 template <class T>
@@ -50,6 +48,4 @@ message object_name() {
         store(entry.type, text(name.substr(0, front), "#", hash().add(name).value() % 100'000'000));
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

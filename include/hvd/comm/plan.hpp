@@ -10,8 +10,7 @@
 #include "../core/tuning.hpp"
 #include "../transport/list_segment.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 template <class Comm, class B>
@@ -361,5 +360,4 @@ private:
 };
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -9,8 +9,7 @@
 
 #include "thread_group.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // Keeps the first exception of several threads.
@@ -110,5 +109,4 @@ void run_threads(int ranks, F&& f, const communicator_options& options = {}) {
     failure.rethrow();
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

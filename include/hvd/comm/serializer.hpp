@@ -10,8 +10,7 @@
 #include "../core/error.hpp"
 #include "object_name.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Turns a T into bytes and back. Specialise it for your types, or include
 /// `hvd/interop/boost_serialization.hpp` for everything that Boost.Serialization can write.
@@ -115,5 +114,4 @@ constexpr bool check_serializable() {
 }
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -10,8 +10,7 @@
 #include "../platform/host_identity.hpp"
 #include "communicator.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 inline timeline& timeline_of(timeline& t) { return t; }
@@ -88,5 +87,4 @@ timeline_summary stop_timeline(Comm& comm) {
     return detail::timeline_of(comm.observer()).stop();
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

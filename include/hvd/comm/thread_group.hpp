@@ -6,8 +6,7 @@
 #include "../execution/session_user.hpp"
 #include "communicator.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Makes the threads that a program started itself ranks: each gets the communicator of its rank.
 ///
@@ -139,5 +138,4 @@ private:
     detail::open_hubs<detail::threads_hub> open_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -8,9 +8,7 @@
 #include "../execution/meet_on_all.hpp"
 #include "../transport/node_map.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Who shares a node with whom, as seen from one rank.
 struct topology {
@@ -213,6 +211,4 @@ Comm own_duplicate(Comm& comm) {
     return own;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -10,8 +10,7 @@
 #include "op.hpp"
 #include "viewable.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Stands for "any backend" in `transportable` and `reducible`.
 struct any_backend {};
@@ -89,5 +88,4 @@ concept reducible = transportable<T, Backend> && detail::operation_tag<Op> &&
                     detail::op_fits_element<T, std::remove_cvref_t<Op>>() &&
                     detail::reduced_by<T, std::remove_cvref_t<Op>, Backend>();
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -6,8 +6,7 @@
 
 #include "error.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// A call of a device library failed: `cuda_error` and `nccl_error` say which.
 class device_error : public error {
@@ -46,5 +45,4 @@ public:
     using device_error::device_error;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -14,8 +14,7 @@
 #include <stdfloat>
 #endif
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The type of an element on the wire; ranks compare it before data moves.
 enum class dtype : std::uint8_t {
@@ -175,5 +174,4 @@ constexpr bool is_float_element = [] {
 }();
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

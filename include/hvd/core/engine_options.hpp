@@ -6,8 +6,7 @@
 
 #include "options.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// How the mean is taken while ranks have joined, which give nothing more. Horovod: `join`.
 enum class join_mean : std::uint8_t {
@@ -91,5 +90,4 @@ template <class Say>
 }
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

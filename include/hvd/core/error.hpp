@@ -14,8 +14,7 @@
 #include "lean/table.hpp"
 #include "lean/text.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The base of all exceptions that hvd throws. `what()` names the call, the rank and the
 /// expectation that failed.
@@ -144,5 +143,4 @@ inline std::vector<int> peers_of(const std::exception_ptr& failure) {
 }
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -7,8 +7,7 @@
 
 #include "lean/atomic.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Receives a line that hvd writes, without its end. It is called by any thread, also by several at
 /// once. It must not throw, and must not call hvd.
@@ -38,5 +37,4 @@ inline message_sink set_error_sink(message_sink sink) noexcept {
     return detail::error_sink.exchange(sink != nullptr ? sink : &detail::write_to_stderr);
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

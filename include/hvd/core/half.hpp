@@ -16,8 +16,7 @@
 #define HVD_HAS_BUILTIN_FLOAT16 0
 #endif
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// IEEE 754 binary16: 1 sign, 5 exponent and 10 mantissa bits.
 ///
@@ -109,12 +108,9 @@ private:
     std::uint16_t bits_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The members of std::numeric_limits for a binary floating-point type of 16 bits with `Digits`
 // digits.
@@ -143,9 +139,7 @@ private:
     static constexpr std::uint16_t exponent_bits = 0x8000 - 2 * quiet_bit;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail
 
 template <>
 struct std::numeric_limits<hvd::float16> : hvd::detail::half_limits<hvd::float16, 11, 16> {};

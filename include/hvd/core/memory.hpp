@@ -4,8 +4,7 @@
 
 #include "../standard.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Memory that the CPU reads and writes.
 struct host {};
@@ -19,5 +18,4 @@ struct contiguous {};
 /// Each dimension has its own stride. The collectives pack such a tensor into a contiguous buffer.
 struct strided {};
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -9,8 +9,7 @@
 
 #include "../standard.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The way in which a scaled or averaged integer becomes an integer again.
 enum class rounding : std::uint8_t {
@@ -167,5 +166,4 @@ constexpr const char* op_names[] = {"sum",         "average",    "min",    "max"
                                     "logical_and", "logical_or", "adasum", "custom"};
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

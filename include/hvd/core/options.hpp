@@ -10,8 +10,7 @@
 
 #include "tuning_options.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// A span of time in options. Any `std::chrono` duration converts (`.deadline = 5s`); hvd itself
 /// does not include `<chrono>`. The longest span is 146 years.
@@ -147,5 +146,4 @@ namespace detail {
 
 }  // namespace detail
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -11,8 +11,7 @@
 #include "../fwd.hpp"
 #include "memory.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The extents of a tensor, slowest dimension first.
 template <std::size_t Rank>
@@ -155,5 +154,4 @@ static_assert(std::is_trivially_copyable_v<tensor_view<float>>);
 static_assert(std::is_trivially_copyable_v<tensor_view<float, device, 3, strided>>);
 static_assert(sizeof(tensor_view<float>) == 2 * sizeof(void*));
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -7,9 +7,7 @@
 
 #include "../standard.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Every threshold and every time constant of hvd, with its unit and the measurement behind it.
 // Options, transports and tests read them from here. The file is in core/ and not in transport/,
@@ -222,6 +220,4 @@ constexpr std::size_t bucket_bytes = 4 * MiB;
 constexpr std::size_t batches_ahead = 64;
 
 }  // namespace tuning
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

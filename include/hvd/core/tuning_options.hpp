@@ -5,8 +5,7 @@
 #include "error.hpp"
 #include "tuning.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Thresholds of a communicator, in bytes. They decide how data moves, and never the result. All
 /// ranks give the same, which is compared. `retune` changes them between calls. The defaults are in
@@ -99,5 +98,4 @@ template <class Say>
 }
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

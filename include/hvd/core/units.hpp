@@ -8,9 +8,7 @@
 
 #include "lean/slice.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A unit, and the bytes or nanoseconds that it stands for.
 struct unit {
@@ -45,6 +43,4 @@ inline bool read_time(std::string_view text, bool bare_seconds, std::int64_t& na
            ((bare_seconds || text == "0") && read_number(text, seconds_only, nanoseconds));
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

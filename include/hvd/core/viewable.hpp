@@ -8,8 +8,7 @@
 #include "dtype.hpp"
 #include "tensor_view.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Makes somebody else's tensor type viewable. `interop/` specialises it, and so may users.
 ///
@@ -101,5 +100,4 @@ template <class X>
 constexpr bool on_host = std::is_same_v<typename view_of<X>::space, host>;
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -6,8 +6,7 @@
 #include "../core/tuning.hpp"
 #include "arguments.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 namespace detail {
 
@@ -79,5 +78,4 @@ private:
     std::size_t used_ = 0;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -12,9 +12,7 @@
 #include "options.hpp"
 #include "request.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Gives the files that add collectives of device tensors access to a communicator.
 struct device_access {
@@ -245,6 +243,4 @@ private:
     bool exchanges_in_place_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -7,9 +7,7 @@
 #include "../platform/cuda_api.hpp"
 #include "../transport/collective_call.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Returns the header that ranks compare for calls that are enqueued together: that of the first
 // call, with a hash over all of them.
@@ -76,6 +74,4 @@ inline void copy_alone(const collective_call& call, cudaStream_t stream, int ran
         copy_async(call.out, call.in, call.bytes_of(0), cudaMemcpyDeviceToDevice, stream, rank);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -7,9 +7,7 @@
 #include "../kernel/cuda/tile.hpp"
 #include "session.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The places of a plan's packed tensors in its buffer, and the tiles that copy them there and back.
 // Slots are aligned to 16 bytes, so that the kernel and NCCL use whole vectors. Groups, one per
@@ -101,6 +99,4 @@ inline void place_plan(planned_calls& plan, const device_layout& layout, bool pa
     session.wait(session.mark(stream), "making of a plan", session.limit_for({}));
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -4,9 +4,7 @@
 
 #include "arguments.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 /// The members of a communicator that move device tensors.
 template <class Comm, class B>
@@ -160,6 +158,4 @@ private:
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

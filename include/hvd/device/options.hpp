@@ -8,8 +8,7 @@
 #include "../core/tuning.hpp"
 #include "../platform/cuda_api.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// A stream that a call or a request is given, or none.
 ///
@@ -71,5 +70,4 @@ struct device_plan_options {
     std::size_t pack_below = detail::tuning::pack_below;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

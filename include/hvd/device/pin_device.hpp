@@ -5,8 +5,7 @@
 #include "../comm/communicator.hpp"
 #include "../platform/gpu_id.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Options of `pin_device`.
 struct pin_options {
@@ -59,5 +58,4 @@ int pin_device(communicator<B>& comm, const pin_options& o = {}) {
     return device;
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

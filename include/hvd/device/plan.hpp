@@ -5,8 +5,7 @@
 #include "layout.hpp"
 #include "request.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 template <class Comm, class B>
@@ -99,5 +98,4 @@ private:
     std::shared_ptr<detail::planned_calls> calls_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -6,9 +6,7 @@
 #include "arguments.hpp"
 #include "plan.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Builds a plan: it decides which tensors are packed, and collects the calls.
 class device_plan_maker {
@@ -342,6 +340,4 @@ private:
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -11,9 +11,7 @@
 #include "plans.hpp"
 #include "reductions.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 /// The members of a communicator for device tensors, beside its constructors and `split`.
 template <class Comm, class B>
@@ -91,6 +89,4 @@ protected:
     std::shared_ptr<session_type> session_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

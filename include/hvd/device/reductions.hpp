@@ -4,9 +4,7 @@
 
 #include "arguments.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Makes a group of calls for a fused list. No tensor is copied.
 template <class B, class Op, class Fused>
@@ -152,6 +150,4 @@ private:
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -4,8 +4,7 @@
 
 #include "ranks.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// A backend that was removed. Only its name is left, so that `communicator<cuda_ipc>` says what to
 /// use instead.
@@ -31,5 +30,4 @@ public:
     communicator split(int, int = 0) { return {}; }
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -6,8 +6,7 @@
 
 #include "session.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 struct device_access;
@@ -173,5 +172,4 @@ inline device_request start(const std::shared_ptr<device_session>& session,
 }
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -14,9 +14,7 @@
 #include "options.hpp"
 #include "watcher.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // One rank's part of a communicator of device tensors, for every backend: its device, its stream,
 // and the reason if it was given up. The communicator and all requests and plans hold it. The
@@ -398,6 +396,4 @@ inline int device_of_this_thread(int rank) {
     return device;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

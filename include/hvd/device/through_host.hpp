@@ -8,8 +8,7 @@
 #include "../core/viewable.hpp"
 #include "../platform/cuda_api.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// A device tensor's elements in pinned memory of the host, for calls of a host's communicator.
 /// `through_host` makes it.
@@ -83,5 +82,4 @@ host_copy<T, Rank> through_host(const tensor_view<T, device, Rank>& x) {
     return host_copy<T, Rank>(x);
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

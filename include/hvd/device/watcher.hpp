@@ -12,9 +12,7 @@
 #include "../platform/thread.hpp"
 #include "../protocol/failure_detector.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Watches work that only streams wait for. If it is late or has failed, or if a failure detector
 // tells that the ranks wait in vain, the session is given up, which ends the work, so that the
@@ -158,6 +156,4 @@ private:
     thread thread_;  // last: it uses all others
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -7,8 +7,7 @@
 
 #include "saved.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 namespace detail {
 class elastic_access;
@@ -85,5 +84,4 @@ template <class T>
 constexpr bool is_elastic_local<elastic::local<T>> = true;
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

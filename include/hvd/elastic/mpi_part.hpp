@@ -8,9 +8,7 @@
 #include "../platform/host_identity.hpp"
 #include "part.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Ranks of MPI_COMM_WORLD, which lose members and win none. The membership finds who is lost, since
 // most MPIs do not tell it. Messages go over one duplicate of MPI_COMM_WORLD in all epochs: see
@@ -119,6 +117,4 @@ private:
     bool is_of_one_host_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,9 +8,7 @@
 #include "../device/nccl/succession.hpp"
 #include "part.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The ranks of an epoch, for calls of the host, and their GPUs. While work of the GPUs may be under
 // way, the failure detector ends it, since a rank that is lost would be missing in it for ever.
@@ -121,6 +119,4 @@ private:
     elastic_part<tcp> hosts_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,9 +8,7 @@
 #include "../protocol/step_question.hpp"
 #include "members/membership.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Tells calls of the end of an epoch, as the membership learns it. Once the epoch is over, it asks
 // the membership no more.
@@ -108,6 +106,4 @@ void end_step(Comm&, step_question* = nullptr) {}
 template <class Backend>
 constexpr bool is_elastic = requires { sizeof(elastic_part<Backend>); };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -5,9 +5,7 @@
 #include "../comm/topology.hpp"
 #include "kept/kept_object.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The ranks that have committed a step together, and copies of the local objects of some of them.
 struct peer_copies {
@@ -96,6 +94,4 @@ peer_copies exchange_copies(Comm& comm, const std::vector<std::uint64_t>& member
     return {members, comm.alltoall(own, counts, {.name = "elastic local objects"}), members};
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -7,8 +7,7 @@
 #include "part.hpp"
 #include "state.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 namespace detail {
 
@@ -348,5 +347,4 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
     }
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

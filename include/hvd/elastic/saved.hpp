@@ -10,8 +10,7 @@
 #include "../train/optimizer/state.hpp"
 #include "../train/wrappers/grouped.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 namespace detail {
 
@@ -149,5 +148,4 @@ struct saved<std::vector<tensor_view<T, host, Rank, contiguous>>> {
 };
 
 }  // namespace elastic
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

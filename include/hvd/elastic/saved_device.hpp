@@ -8,8 +8,7 @@
 #include "../train/device/state.hpp"
 #include "saved.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 namespace detail {
 
@@ -113,5 +112,4 @@ struct saved<tensor_view<T, device, Rank, contiguous>> {
 };
 
 }  // namespace elastic
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -15,8 +15,7 @@
 #include "peer_copies.hpp"
 #include "saved.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 namespace elastic {
 
@@ -294,5 +293,4 @@ template <class... Ts>
 state(Ts&...) -> state<Ts...>;
 
 }  // namespace elastic
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

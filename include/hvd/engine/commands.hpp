@@ -11,9 +11,7 @@
 
 #include "negotiation/signature.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A request to the thread of an engine, which alone negotiates.
 struct engine_commands {
@@ -26,6 +24,4 @@ struct engine_commands {
     std::vector<int> culprits;  // for whose sake it leaves, if not for its own
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 #include "../platform/clock.hpp"
 #include "../platform/futex.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Threads sleep here until something is complete.
 class completions {
@@ -47,6 +45,4 @@ private:
     atomic<int> sleepers_{0};
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

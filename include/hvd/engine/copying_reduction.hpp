@@ -8,9 +8,7 @@
 
 #include "../collective/allreduce.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // An allreduce of an engine from one tensor to another. The input is copied once the engine has
 // taken the name, and the output is reduced in place, so that it travels with other tensors.
@@ -43,6 +41,4 @@ private:
     std::vector<std::byte> packed_;  // of strided tensors, which may overlap
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -6,9 +6,7 @@
 
 #include "unit_driver.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The part of an engine that the threads of a rank call: they submit tensors and wait for them.
 class engine_core final : public unit_driver {
@@ -249,6 +247,4 @@ inline constexpr queue_of_calls engine_core::functions{
             if (!of(call).unseen_) of(call).unseen_ = std::move(failure);
         }};
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,8 +9,7 @@
 #include "named_calls.hpp"
 #include "thread.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 namespace detail {
 
@@ -351,5 +350,4 @@ private:
     std::unique_ptr<parts> parts_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -21,9 +21,7 @@
 #include "../transport/tcp/own_place.hpp"
 #include "negotiation/negotiator.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 struct link_options {
     int fanout = 8;
@@ -174,6 +172,4 @@ private:
     std::vector<pollfd> fds_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

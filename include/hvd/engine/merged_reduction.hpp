@@ -6,9 +6,7 @@
 
 #include "../collective/call/call.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Several allreduces as one, of elements of one type, by one operation. Its memory is kept for the
 // next time.
@@ -104,6 +102,4 @@ private:
     operation op_{};
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

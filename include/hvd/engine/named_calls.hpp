@@ -12,8 +12,7 @@
 #include "../collective/reduce_scatter.hpp"
 #include "core.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Options of a tensor that is submitted to an engine.
 struct named_options {
@@ -121,5 +120,4 @@ private:
 };
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

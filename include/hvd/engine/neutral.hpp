@@ -10,9 +10,7 @@
 #include "../core/lean/finite.hpp"
 #include "negotiation/signature.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A rank that has joined contributes elements that change no result.
 
@@ -131,6 +129,4 @@ std::vector<known_reduction> usual_reductions() {
     return known;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -15,9 +15,7 @@
 #include "negotiation/decision.hpp"
 #include "negotiation/stall_watch.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A tensor that this rank has submitted, until it is complete.
 struct pending_tensor {
@@ -181,6 +179,4 @@ private:
     std::size_t limits_ = 0;  // tensors that have a deadline
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

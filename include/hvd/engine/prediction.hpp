@@ -9,9 +9,7 @@
 
 #include "negotiation/decision.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The step that all ranks expect, and how much of it this rank has submitted. Its units run in
 // their order, over and over. It knows no tensors, only names.
@@ -60,6 +58,4 @@ private:
     std::size_t next_ = 0;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -13,9 +13,7 @@
 #include "completions.hpp"
 #include "pending_table.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The tensors that a rank has submitted to its engine, and those who wait for them.
 class submitted_tensors : public counted {
@@ -237,6 +235,4 @@ private:
     const int rank_, size_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

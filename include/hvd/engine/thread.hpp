@@ -8,9 +8,7 @@
 #include "link_tree.hpp"
 #include "negotiation/negotiator.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The thread of an engine. It negotiates with other ranks, and runs what they have agreed on. It
 // sleeps while nothing happens. It begins when all ranks have theirs.
@@ -330,6 +328,4 @@ private:
     thread thread_;  // last: it uses all of the above, and its destructor joins it
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -15,9 +15,7 @@
 #include "submitted_tensors.hpp"
 #include "unit_runner.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A retune of an engine, which is submitted like a tensor.
 struct retune_call : queued {
@@ -494,6 +492,4 @@ private:
     atomic<bool> predicting_{false}, waited_for_{false};
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

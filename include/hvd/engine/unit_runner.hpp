@@ -14,9 +14,7 @@
 #include "negotiation/decision.hpp"
 #include "neutral.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 class unit_runner;
 
@@ -303,6 +301,4 @@ private:
     std::size_t element_bytes_ = 0;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -5,9 +5,7 @@
 #include "../transport/multinode/multinode_transport.hpp"
 #include "call_driver.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 template <class B>
 concept observes = requires { typename B::observer_type; };
@@ -102,6 +100,4 @@ private:
     [[no_unique_address]] observer_type observer_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

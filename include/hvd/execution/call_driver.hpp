@@ -10,9 +10,7 @@
 #include "session.hpp"
 #include "wait.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The queue of a communicator that has made an asynchronous call: see progress.hpp. Programs
 // without such calls do not compile it.
@@ -517,6 +515,4 @@ private:
     shared<call_queue> queue_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

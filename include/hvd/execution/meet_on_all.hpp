@@ -8,9 +8,7 @@
 #include "../protocol/failure_notice.hpp"
 #include "session.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Runs f(gone), in which ranks wait for each other outside of calls, for as long as gone() is
 // false. Where it fails, all ranks throw: the rank that failed its own exception, the others
@@ -42,6 +40,4 @@ void meet_on_all(session& own, const char* name, time_point limit, int context, 
         });
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -6,9 +6,7 @@
 
 #include "../observe/observer.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The functions of an observer.
 enum class observed_moment : std::uint8_t {
@@ -91,6 +89,4 @@ observing observing_by(O& observer) {
             &observer, moments_of<O>()};
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 #include "../platform/thread.hpp"
 #include "call_driver.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 class progress;
 class queued;
@@ -363,6 +361,4 @@ inline constexpr queue_of_calls progress::functions{
     .run_ready = [](queued& call) { of(call).resume_ready(); },
     .leave_unseen = &keep_unseen};
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

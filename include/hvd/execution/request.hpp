@@ -8,8 +8,7 @@
 
 #include "progress.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 /// An asynchronous call that is under way. Its owner is responsible for its completion. Horovod:
 /// the handles of `allreduce_async`.
 ///
@@ -171,5 +170,4 @@ private:
     detail::shared<detail::queued_value<T>> value_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -8,9 +8,7 @@
 #include "../transport/operation.hpp"
 #include "session_user.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The part of a communicator that calls need. Code that only uses communicators compiles no more
 // than this. The implementation (call_driver.hpp) is compiled where communicators are made.
@@ -123,6 +121,4 @@ auto prepare(session& own, collective kind, const Options& o, F make) -> decltyp
     }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

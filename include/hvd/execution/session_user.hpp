@@ -14,9 +14,7 @@
 #include "../platform/linux.hpp"
 #include "../protocol/call_header.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Tells whether this process is a fork of the one that made the guard, or the library under the
 // communicator has ended. A look costs one load where the kernel wipes the page in the child, and a
@@ -211,6 +209,4 @@ private:
     session_user::id before_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -11,9 +11,7 @@
 #include "../transport/operation.hpp"
 #include "../transport/transport.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Tells the error sink of a wrong HVD_WAITING_NOTICE, once in a process. Every communicator of
 // every rank reads it.
@@ -106,6 +104,4 @@ inline void wait_ready(transport& t, const operation& op, time_point limit,
         t.forget_processes();
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

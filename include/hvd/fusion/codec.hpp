@@ -4,8 +4,7 @@
 
 #include "../kernel/cast.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The codec of plans that name no other: elements travel as they are.
 ///
@@ -92,5 +91,4 @@ struct error_feedback<cast<To>> : cast<To> {
 template <>
 struct error_feedback<none> : none {};
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -8,8 +8,7 @@
 
 #include "../core/concepts.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 namespace detail {
 
@@ -243,5 +242,4 @@ constexpr auto as_list(X& x) {
 }
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

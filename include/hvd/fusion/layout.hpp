@@ -8,9 +8,7 @@
 #include "../kernel/pack.hpp"
 #include "fuse.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The places of a fused list's tensors in one buffer. They are grouped by element type. Each group
 // is aligned to a cache line and has no gaps, so that a group is one tensor.
@@ -57,6 +55,4 @@ auto lay_out(const Fused& list, fused_layout& layout) {
     }(fused_types_t<Fused>{});
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -15,8 +15,7 @@
 #include "../train/checkpoint/atomic_file.hpp"
 #include "options_file.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// A JSON file that keeps the results of searches, each under its machine and set of tensors. A
 /// file that does not exist is empty.
@@ -324,5 +323,4 @@ autotune autotune_with_file(communicator<Backend>& comm, X&& tensors, autotune_o
     return detail::tuned_by_file(comm, target, tuning_key_of(comm, tensors), std::move(options));
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

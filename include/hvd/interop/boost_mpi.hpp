@@ -10,8 +10,7 @@
 
 #include "../comm/communicator.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Makes a communicator beside a Boost.MPI one, on its own duplicate. `comm` stays its owner's.
 ///
@@ -28,5 +27,4 @@ communicator<Backend> borrow_boost(const boost::mpi::communicator& comm,
     return communicator<Backend>(static_cast<MPI_Comm>(comm), borrow, options);
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

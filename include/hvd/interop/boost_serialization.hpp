@@ -12,8 +12,7 @@
 
 #include "../comm/object.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Serializes every class that Boost.Serialization can write and for which hvd has no serializer of
 /// its own.
@@ -44,5 +43,4 @@ struct serializer<T> {
     }
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

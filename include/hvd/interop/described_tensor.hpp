@@ -15,9 +15,7 @@
 #include "../core/lean/text.hpp"
 #include "../core/viewable.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A tensor whose element type, memory and shape are known only at run time.
 struct described_tensor {
@@ -129,6 +127,4 @@ decltype(auto) with_flat_view(const described_tensor& t, F&& f) {
         t, [&]<class T>(T) -> decltype(auto) { return f(flat_view_of<T, Space>(t)); });
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -10,8 +10,7 @@
 
 #include "described_tensor.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 constexpr std::uint8_t dlpack_bool = 6;  // its header has no name for it before DLPack 0.8
@@ -165,5 +164,4 @@ private:
     DLTensor tensor_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

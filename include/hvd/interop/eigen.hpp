@@ -9,8 +9,7 @@
 #include "../core/dtype.hpp"
 #include "../core/viewable.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 template <>
 struct dtype_traits<Eigen::half> : detail::builtin_element<dtype::float16, float> {};
@@ -76,5 +75,4 @@ struct view_traits<X> {
     }
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -26,8 +26,7 @@
 #include "../backend/refused.hpp"
 #endif
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 #if HVD_WITH_GLOO
 namespace detail {
@@ -63,5 +62,4 @@ struct HVD_NO_GLOO gloo;
 struct gloo : detail::refused_backend {};
 #endif
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -7,9 +7,7 @@
 #include "../transport/frames/tcp_messages.hpp"
 #include "../transport/message_memory.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The messages of one rank of a communicator whose data goes by Gloo if it has several nodes.
 // Notices, and the loss of a rank or of a host, come by hvd's own connections.
@@ -121,6 +119,4 @@ private:
     std::vector<peer> peers_;  // by rank
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -25,9 +25,7 @@
 #include "../platform/network/socket.hpp"
 #include "../platform/thread.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Where a pair of Gloo listens. Ranks send it.
 struct gloo_place {
@@ -321,6 +319,4 @@ private:
     std::size_t first_ = 0;  // of the messages: those before it are complete
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

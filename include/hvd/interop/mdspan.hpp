@@ -13,8 +13,7 @@
 
 #include "../core/viewable.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// True if a layout policy of mdspan is row-major without gaps, so that no packing is needed. It is
 /// true for `std::layout_right`. Specialise it for the layout of another implementation of mdspan.
@@ -59,5 +58,4 @@ struct view_traits<M> {
     }
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -10,8 +10,7 @@
 
 #include "../observe/observer.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// An observer that makes a range of NVTX for each call and each of its phases, which Nsight
 /// Systems shows beside kernels and copies:
@@ -69,5 +68,4 @@ private:
 
 static_assert(observer<nvtx_ranges>);
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -13,8 +13,7 @@
 #include "../backend/tcp.hpp"
 #include "../core/lean/atomic.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // The errors of OpenSSL are a list of the thread. Those of one call are gone with this, and those
@@ -420,5 +419,4 @@ struct encrypted<tcp> {
 
 static_assert(backend<encrypted<tcp>>);
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

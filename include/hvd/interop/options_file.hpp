@@ -16,8 +16,7 @@
 
 #include "../core/settings/configuration.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // Counts the documents of a file.
@@ -175,5 +174,4 @@ Options options_from_environment_and_file(Options start = {}) {
     return configuration_from_environment_and_file().apply(std::move(start));
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

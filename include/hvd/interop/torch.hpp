@@ -21,8 +21,7 @@
 #include "../train/optimizer/optimizer.hpp"
 #include "described_tensor.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 inline dtype dtype_of(torch::ScalarType type) {
@@ -268,5 +267,4 @@ private:
     std::shared_ptr<state> state_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

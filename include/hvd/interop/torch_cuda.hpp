@@ -12,8 +12,7 @@
 #include "../train/device/state.hpp"
 #include "torch.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// LibTorch's current stream on the device of a communicator, for `step(torch_stream(gpus))` and
 /// the like.
@@ -54,5 +53,4 @@ void broadcast_optimizer_state(Comm& comm, torch::optim::Optimizer& optimizer,
     detail::broadcast_torch_state(calls, optimizer, from, torch::Device(torch::kCUDA, device));
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

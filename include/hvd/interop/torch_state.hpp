@@ -22,8 +22,7 @@
 #include "../train/checkpoint/checkpoint.hpp"
 #include "torch.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // The types of the options and of a parameter's state of an optimizer of LibTorch.
@@ -318,5 +317,4 @@ void broadcast_optimizer_state(distributed_optimizer<Comm, O, T>& optimizer, roo
     training.give();
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

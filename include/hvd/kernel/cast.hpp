@@ -5,9 +5,7 @@
 #include "plain.hpp"
 #include "simd/lanes.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Casts between element types, with a scale, in one pass. The wider of the two types computes.
 struct cast_args {
@@ -111,9 +109,7 @@ void cast_elements_at([[maybe_unused]] simd_level l, const cast_args& args) {
     else cast_plain<From, To>(args);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail
 
 #ifdef HVD_COMPILED
 #include "cast_library.hpp"

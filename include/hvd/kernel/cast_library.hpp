@@ -6,15 +6,11 @@
 #include "cast.hpp"
 
 // The casts that libhvd holds: those of the codecs.
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 HVD_INSTANTIATE HVD_API void cast_elements_at<float, float16>(simd_level, const cast_args&);
 HVD_INSTANTIATE HVD_API void cast_elements_at<float16, float>(simd_level, const cast_args&);
 HVD_INSTANTIATE HVD_API void cast_elements_at<float, bfloat16>(simd_level, const cast_args&);
 HVD_INSTANTIATE HVD_API void cast_elements_at<bfloat16, float>(simd_level, const cast_args&);
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

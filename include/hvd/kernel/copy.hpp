@@ -8,9 +8,7 @@
 #include "simd/stream.hpp"
 #include "simd/vector.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 #if HVD_KERNEL_X86
 
@@ -84,6 +82,4 @@ inline void store_bytes(store_kind kind, std::byte* to, const std::byte* from, s
     copy_bytes(to, from, bytes);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

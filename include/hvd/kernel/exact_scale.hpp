@@ -9,9 +9,7 @@
 #include "../core/lean/finite.hpp"
 #include "../core/op.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A magnitude that was computed exactly: its whole part, and the relation of the rest to 0 and 1/2.
 struct exact_magnitude {
@@ -86,6 +84,4 @@ T scaled_integer(Wide sum, double factor, int divisor, rounding mode) {
     return whole < most ? T(whole) : std::numeric_limits<T>::max();
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

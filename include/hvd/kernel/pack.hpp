@@ -9,9 +9,7 @@
 #include "../core/tensor_view.hpp"
 #include "copy.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 constexpr std::size_t max_dimensions = 8;
 
@@ -88,6 +86,4 @@ inline void unpack(const tensor_ref& t, const std::byte* buffer) {
     else copy_strided<false>(t, 0, t.data, from);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

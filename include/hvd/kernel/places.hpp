@@ -7,9 +7,7 @@
 #include "plain.hpp"
 #include "simd/stream.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // True if stores past the caches pay. They pay for several outputs that were not read just before,
 // and that are too large for the caches (tuning.hpp has the measurement). They cost with one output
@@ -52,6 +50,4 @@ inline void reduce_to_places(reduce_function reduce, reduce_args args, std::size
     if (streaming) finish_streaming();
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -12,9 +12,7 @@
 #include "../core/tuning.hpp"
 #include "exact_scale.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Reduces N tensors to one, which may be exactly an input. All are aligned as their elements are.
 struct reduce_args {
@@ -252,6 +250,4 @@ void reduce_plain_blocks(const reduce_args& args, std::size_t first, std::size_t
     }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -6,9 +6,7 @@
 #include "plain.hpp"
 #include "reduce_vectors.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The type that elements of type T are reduced as. Types with the same layout share one kernel.
 template <class T, class Op, std::size_t Each = 1>
@@ -78,9 +76,7 @@ void reduce_elements(const reduce_args& args) {
     reduce_elements_at<T, Op>(best_level(), args);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail
 
 #ifdef HVD_COMPILED
 #include "reduce_library.hpp"

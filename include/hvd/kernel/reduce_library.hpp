@@ -15,9 +15,7 @@
     HVD_REDUCTION(T, op::max) \
     HVD_REDUCTION(T, op::product)
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 HVD_REDUCTIONS(float)
 HVD_REDUCTIONS(double)
@@ -31,9 +29,7 @@ HVD_REDUCTION(double, op::average)
 HVD_REDUCTION(float16, op::average)
 HVD_REDUCTION(bfloat16, op::average)
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail
 
 #undef HVD_REDUCTIONS
 #undef HVD_REDUCTION

@@ -5,9 +5,7 @@
 #include "plain.hpp"
 #include "simd/lanes.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The type is chosen by size, so that `long` and `long long` share a kernel.
 template <std::size_t Bytes>
@@ -148,6 +146,4 @@ HVD_KERNEL_AVX512 void reduce_avx512(const reduce_args& args, std::size_t first,
 #endif
 #endif
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

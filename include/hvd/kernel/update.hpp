@@ -5,9 +5,7 @@
 #include "reduce.hpp"
 #include "update_rules.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 template <class T, class Rule>
 void update_plain(const Rule& rule, std::size_t n, const T* parameters, const T* gradient,
@@ -77,9 +75,7 @@ void update_elements(const Rule& rule, std::size_t n, const T* parameters, const
     updater_at<T, Rule>(best_level())(rule, n, parameters, gradient, state1, state2, out);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail
 
 #ifdef HVD_COMPILED
 #include "update_library.hpp"

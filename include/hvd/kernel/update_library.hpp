@@ -15,16 +15,12 @@
     HVD_UPDATE(T, adam_rule)    \
     HVD_UPDATE(T, adadelta_rule)
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 HVD_UPDATES(float)
 HVD_UPDATES(double)
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail
 
 #undef HVD_UPDATES
 #undef HVD_UPDATE

@@ -5,9 +5,7 @@
 #include "host_device.hpp"
 #include "simd/vector.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The bodies of rules run on the device as well, for scalars.
 #define HVD_RULE_BODY HVD_KERNEL_HOST_DEVICE HVD_KERNEL_BODY
@@ -183,6 +181,4 @@ struct adadelta_rule {
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

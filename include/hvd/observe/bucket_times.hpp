@@ -8,8 +8,7 @@
 
 #include "observer.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// An observer that times the buckets of a distributed optimizer, for `step_watch`:
 /// `hvd::communicator<hvd::observed<hvd::mpi, hvd::bucket_times>>`.
@@ -56,5 +55,4 @@ private:
 
 static_assert(observer<bucket_times>);
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -6,9 +6,7 @@
 
 #include <cstdint>
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The time by which the clock of a rank is ahead of that of rank 0, in nanoseconds, as far as
 // messages between them tell: a message arrives after it was sent, so each one gives a bound.
@@ -30,6 +28,4 @@ private:
     std::int64_t least_ = -far, most_ = far;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

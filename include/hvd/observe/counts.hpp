@@ -7,9 +7,7 @@
 #include "engine_statistics.hpp"
 #include "statistics.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A number that grows as long as the program runs, or one that may fall.
 enum class count_kind { counter, gauge };
@@ -63,6 +61,4 @@ void each_count(const call_statistics& s, F tell) {
          s.busbw());
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -6,8 +6,7 @@
 
 #include <cstdint>
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// How the data of a collective moved, as the transport knows it.
 enum class data_path : std::uint8_t {
@@ -27,5 +26,4 @@ constexpr const char* name_of(data_path path) {
     return names[static_cast<std::uint8_t>(path)];
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

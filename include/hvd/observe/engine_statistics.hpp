@@ -6,8 +6,7 @@
 
 #include <cstdint>
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The counts of an engine on one rank, since it was made. `engine::statistics()` gives them at any
 /// time, to any thread.
@@ -47,5 +46,4 @@ struct engine_statistics {
     }
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

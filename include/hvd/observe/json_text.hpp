@@ -11,9 +11,7 @@
 
 #include "../core/lean/finite.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Returns the bytes of the character that a text begins with, 0 if they are not UTF-8: overlong
 // forms, surrogates and numbers above U+10FFFF are none.
@@ -72,6 +70,4 @@ void append_json_number(Out& out, N number) {
         digits, std::size_t(std::to_chars(digits, digits + sizeof digits, number).ptr - digits));
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

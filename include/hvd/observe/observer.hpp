@@ -12,8 +12,7 @@
 #include "../core/dtype.hpp"
 #include "data_path.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The data that an observer receives about a collective. The texts are valid only during the call.
 struct event {
@@ -99,5 +98,4 @@ concept observes_splits = requires(O& o) { o.on_split(o); };
 
 }  // namespace detail
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

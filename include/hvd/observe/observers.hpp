@@ -9,8 +9,7 @@
 
 #include "observer.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Several observers as one: `hvd::observed<hvd::mpi, hvd::observers<hvd::timeline, A>>`.
 ///
@@ -93,5 +92,4 @@ private:
     std::tuple<Observers...> all_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -18,8 +18,7 @@
 #include "counts.hpp"
 #include "json_text.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// A label of all lines of a file for Prometheus: a name and a value.
 using metric_label = std::pair<std::string, std::string>;
@@ -180,5 +179,4 @@ private:
     std::vector<family> families_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -10,8 +10,7 @@
 #include "counts.hpp"
 #include "json_text.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // Rows of text in columns. The first columns are words and stand at the left, the others numbers.
@@ -158,5 +157,4 @@ inline std::string to_json(const engine_statistics& s) {
     return out + "}";
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

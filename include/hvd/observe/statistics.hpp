@@ -8,8 +8,7 @@
 
 #include "observer.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The calls of one collective that moved their data in one way. Times include the wait for ranks
 /// that come later.
@@ -110,5 +109,4 @@ private:
 
 static_assert(observer<statistics>);
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

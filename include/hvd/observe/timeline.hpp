@@ -9,8 +9,7 @@
 #include "observer.hpp"
 #include "trace_recorder.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// An observer that writes a trace for Perfetto or Chrome:
 /// `hvd::communicator<hvd::observed<hvd::mpi, hvd::timeline>>`.
@@ -138,5 +137,4 @@ private:
 
 static_assert(observer<timeline>);
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

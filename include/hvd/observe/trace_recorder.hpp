@@ -20,8 +20,7 @@
 #include "../platform/thread.hpp"
 #include "trace_tracks.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The result of a timeline.
 struct timeline_summary {
@@ -324,5 +323,4 @@ private:
 };
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

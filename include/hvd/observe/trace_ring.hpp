@@ -13,9 +13,7 @@
 #include "../core/lean/atomic.hpp"
 #include "../core/lean/slice.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 enum class trace_kind : std::uint8_t {
     call_begins,  // `times` is empty
@@ -122,6 +120,4 @@ private:
     atomic<std::uint64_t> head_{0}, tail_{0};
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

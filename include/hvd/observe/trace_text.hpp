@@ -11,9 +11,7 @@
 #include "json_text.hpp"
 #include "trace_ring.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 inline constexpr std::string_view phase_names[] = {"pack", "communicate", "unpack"};
 
@@ -164,6 +162,4 @@ private:
     const int rank_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -12,9 +12,7 @@
 
 #include "trace_text.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Makes a rank's events of records, and gives each its track. On a track events never overlap
 // unless one is inside the other: a communicator's calls have one, calls that waited in its queue
@@ -246,6 +244,4 @@ private:
     std::string key_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

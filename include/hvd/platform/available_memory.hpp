@@ -13,9 +13,7 @@
 #include "../standard.hpp"
 #include "linux.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Returns the first number after `key` in a small system file, or `otherwise` if there is none.
 inline std::uint64_t number_in(const char* path, std::string_view key, std::uint64_t otherwise) {
@@ -58,6 +56,4 @@ inline std::uint64_t available_memory() {
 #endif
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

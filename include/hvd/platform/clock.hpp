@@ -15,9 +15,7 @@
 #include "../core/tuning.hpp"
 #include "linux.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // hvd reads the time here alone, and sleeps here and in futex.hpp, so a simulator can replace both.
 // Times are nanoseconds of the steady clock.
@@ -262,6 +260,4 @@ private:
     time_point started_ = 0, yields_from_ = 0, checked_ = 0;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

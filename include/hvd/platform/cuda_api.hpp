@@ -11,9 +11,7 @@
 
 #include "../core/device_error.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 [[gnu::cold, noreturn]] inline void throw_cuda_error(cudaError_t code, const char* api, int rank,
                                                      std::source_location where) {
@@ -234,6 +232,4 @@ inline bool can_be_followed(cudaStream_t stream, int rank) {
     return status == cudaStreamCaptureStatusNone;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

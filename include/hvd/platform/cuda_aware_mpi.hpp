@@ -10,9 +10,7 @@
 // Open MPI and MPICH have this function; others need not.
 extern "C" [[gnu::weak]] int MPIX_Query_cuda_support(void);
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Reads the info of MPI-4.1 about memory kinds, which is present if the launcher asked for it.
 inline bool names_device_memory() {
@@ -36,6 +34,4 @@ inline bool is_cuda_aware() {
            (&MPIX_Query_cuda_support != nullptr && MPIX_Query_cuda_support() == 1);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -15,9 +15,7 @@
 #include <sys/syscall.h>
 #endif
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Sleeps until `word` differs from `value` and somebody wakes the sleepers of the word, or some
 // nanoseconds have passed. It may return earlier. The word may lie in memory that processes share.
@@ -44,6 +42,4 @@ inline void wake_sleepers([[maybe_unused]] const atomic<std::uint32_t>& word) {
 #endif
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

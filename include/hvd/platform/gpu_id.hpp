@@ -6,9 +6,7 @@
 
 #include "cuda_api.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The UUID of a GPU, or of a slice of one (MIG). It is the same in all processes, while a device
 // has another number where CUDA_VISIBLE_DEVICES hides some. Slices share the bus number.
@@ -36,6 +34,4 @@ struct gpu_id {
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

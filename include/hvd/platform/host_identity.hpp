@@ -11,9 +11,7 @@
 #include "../standard.hpp"
 #include "linux.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The number that the kernel drew when it booted, or nothing where there is no /proc.
 struct boot_number {
@@ -65,6 +63,4 @@ inline std::uint64_t network_identity() {
     return 0;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

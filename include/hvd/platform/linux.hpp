@@ -21,9 +21,7 @@
 #define HVD_LINUX 0
 #endif
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // ---- files --------------------------------------------------------------------------------------
 
@@ -112,6 +110,4 @@ inline void wake_without_preempting() {
 #endif
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -26,9 +26,7 @@
 extern "C" [[gnu::weak]] int MPIX_Comm_failure_ack(MPI_Comm);
 #endif
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // An MPI that knows of lost ranks (ULFM) answers questions about messages of any rank after this
 // again. Others have nothing to take note of.
@@ -72,6 +70,4 @@ inline int mpi_thread_level() {
     return level;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

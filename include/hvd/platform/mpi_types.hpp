@@ -5,9 +5,7 @@
 #include "../core/concepts.hpp"
 #include "mpi_api.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // True for elements that MPI has a type for.
 constexpr bool has_mpi_datatype(dtype id) {
@@ -68,6 +66,4 @@ constexpr bool mpi_reduces = [] {
                std::same_as<T, double>;
 }();
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

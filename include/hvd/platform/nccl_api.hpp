@@ -7,8 +7,7 @@
 #include "cuda_api.hpp"
 #include "nccl_versions.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 [[gnu::cold, noreturn]] inline void throw_nccl_error(ncclResult_t code, const char* api, int rank,
@@ -119,5 +118,4 @@ struct dtype_traits<__nv_fp8_e5m2> : transport_only<__nv_fp8_e5m2> {
     static constexpr std::string_view name = "fp8_e5m2";
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

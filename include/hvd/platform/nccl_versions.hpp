@@ -12,9 +12,7 @@
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1),
               "hvd: needs the header of NCCL 2.19.1 or later");
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Functions that came after NCCL 2.19, each with the version that brought it. hvd calls one only
 // if the header and the running library have it.
@@ -85,6 +83,4 @@ inline ncclResult_t ncclCommGrow(ncclComm_t, int, const ncclUniqueId*, int, nccl
 #pragma weak ncclCommGrow
 #endif
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

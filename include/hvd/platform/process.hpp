@@ -20,9 +20,7 @@
 #include <sys/syscall.h>
 #endif
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The data that /proc has about a process. It is all zeros where the system does not tell.
 struct process_status {
@@ -111,6 +109,4 @@ private:
     bool ended_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -18,9 +18,7 @@
 #include "available_memory.hpp"
 #include "linux.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Memory that processes of one user on one host map together. It is empty if the system refused,
 // and says by which error.
@@ -242,6 +240,4 @@ private:
     bool named_ = false;  // this process made the name, and it still exists
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -11,9 +11,7 @@
 
 #include "../standard.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // These replace <thread>, <mutex> and <condition_variable>. They would add 38 % to the time to
 // compile a function with two collectives at -O0, 45 % at -O2, 50 % in the compiled form.
@@ -122,6 +120,4 @@ private:
     bool running_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

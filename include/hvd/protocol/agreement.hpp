@@ -9,9 +9,7 @@
 #include "../platform/clock.hpp"
 #include "comparison.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // This file is the only place where ranks compare values, refuse a call together, or tell why one
 // of them failed. Everything travels in call headers, over a channel. Most of it is cold: it is not
@@ -230,6 +228,4 @@ template <header_channel C, class... Parts>
     throw usage_error(channel.rank(), text(why, " (rank ", channel.rank(), ")"));
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -13,9 +13,7 @@
 #include "../core/options.hpp"
 #include "../kernel/pack.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 enum class collective : std::uint8_t {
     allreduce,
@@ -192,6 +190,4 @@ struct call_digest {
     return {h.count, rest, signs};
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

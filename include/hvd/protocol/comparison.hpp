@@ -10,9 +10,7 @@
 #include "../core/op.hpp"
 #include "call_header.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 inline bool shapes_agree(shape_rule rule, const call_header& a, const call_header& b) {
     if (rule == shape_rule::any) return true;
@@ -238,6 +236,4 @@ inline void check_headers(int me, const call_header* const* headers, int size) {
     if (first != field::none) throw_difference(me, headers, first);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -4,9 +4,7 @@
 
 #include "../core/lean/handles.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Knows that the ranks of a communicator wait in vain, from another source than their messages. Any
 // thread may ask it, about once in a millisecond of waiting.
@@ -22,6 +20,4 @@ private:
     bool (*const ask_)(failure_detector&);
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -10,9 +10,7 @@
 #include "../platform/clock.hpp"
 #include "call_header.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 enum class word : std::int32_t {
     departs,  // the sender leaves in order, which only concerns ranks that wait for it
@@ -373,6 +371,4 @@ void depart_or_notify(notice_exchange<Endpoint>& word, std::string_view reason,
     else word.depart(reason);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

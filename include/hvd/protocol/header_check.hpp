@@ -7,9 +7,7 @@
 
 #include "comparison.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A header comes from another process. Its numbers are indexes of tables, and its texts are
 // printed, so that nothing reads it as a header before these functions have seen it.
@@ -49,6 +47,4 @@ inline bool is_header(const call_header& h) {
 // For an error about a rank whose bytes are none that hvd writes.
 constexpr const char* sent_other_bytes = " sent what no rank sends";
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

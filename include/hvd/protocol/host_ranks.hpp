@@ -7,9 +7,7 @@
 
 #include "received_headers.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The ranks of a device communicator on a communicator of the host, whose backend only its maker
 // knows. All calls are collective.
@@ -51,6 +49,4 @@ private:
     int rank_, size_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -4,9 +4,7 @@
 
 #include "header_check.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Headers travel between nodes without the parts that they do not use. Most have some seventy bytes
 // then, instead of 460, and those of a node, which are alike, little more together.
@@ -94,6 +92,4 @@ const std::byte* unpack_headers(int n, const std::byte* from, const std::byte* e
     return from;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

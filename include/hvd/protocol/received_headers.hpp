@@ -5,9 +5,7 @@
 #include "agreement.hpp"
 #include "header_check.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Some channels carry headers as plain bytes, by a collective that a rank may also make for its own
 // tensors. If it does while the others agree on something, they receive its tensor.
@@ -22,6 +20,4 @@ namespace detail {
     replace_other_bytes(slice<call_header>(received.data(), received.size()));
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

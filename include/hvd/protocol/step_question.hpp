@@ -8,9 +8,7 @@
 
 #include "../core/lean/handles.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A question to all ranks of a communicator, which the steps of training take along, so that it
 // needs no call of its own. The answer is yes if that of one rank is. A call succeeds or fails on
@@ -39,6 +37,4 @@ private:
     answer answer_ = answer::none;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

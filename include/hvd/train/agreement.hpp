@@ -10,9 +10,7 @@
 #include "../protocol/agreement.hpp"
 #include "tensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The agreements of training: those of protocol/agreement.hpp, over a communicator and without a
 // deadline of their own.
@@ -91,6 +89,4 @@ private:
     message name_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -10,8 +10,7 @@
 #include "channel_passes.hpp"
 #include "tensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The place of the channels in a tensor.
 enum class channel_order : std::uint8_t {
@@ -299,5 +298,4 @@ private:
     std::vector<T> kept_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

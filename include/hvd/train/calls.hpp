@@ -5,9 +5,7 @@
 #include "../comm/communicator.hpp"
 #include "tensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The calls of training: those of a communicator, or those that train/engine/ makes of an engine.
 template <class Comm>
@@ -17,6 +15,4 @@ struct training_calls {
                   "hvd: training on an engine needs #include <hvd/train/engine.hpp>");
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

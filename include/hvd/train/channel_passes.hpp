@@ -10,9 +10,7 @@
 
 #include "tensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The numbers of a vector register. Compilers keep longer vectors in memory. Longer registers than
 // those of AVX gain nothing.
@@ -326,6 +324,4 @@ channel_moments moments_of(const channel_passes& passes, const T* x) {
     return all;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

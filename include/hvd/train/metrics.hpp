@@ -12,8 +12,7 @@
 #include "agreement.hpp"
 #include "tensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The mean of a metric over this rank's samples.
 struct metric {
@@ -75,5 +74,4 @@ private:
     double best_ = -std::numeric_limits<double>::infinity();
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -5,10 +5,8 @@
 #include "../comm/mpi_library.hpp"
 #include "training_library.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 HVD_TRAINING(mpi)
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -9,8 +9,7 @@
 #include "../core/error.hpp"
 #include "../core/lean/text.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 // g++ 12 takes the enumerator for a declaration that shadows hvd::adasum.
 #pragma GCC diagnostic push
@@ -91,5 +90,4 @@ void set_rate_with_momentum_correction(Optimizer& optimizer, Slots& velocity, do
             v = static_cast<std::remove_cvref_t<decltype(v)>>(double(v) * (rate / old));
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

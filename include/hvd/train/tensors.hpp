@@ -8,9 +8,7 @@
 #include "../core/lean/finite.hpp"
 #include "../core/viewable.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 template <class X>
 constexpr bool is_written_tensor = writable<X>;
@@ -111,6 +109,4 @@ bool all_finite(const tensor_view<T>& tensor) {
     return true;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

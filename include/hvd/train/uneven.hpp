@@ -10,8 +10,7 @@
 #include "../protocol/agreement.hpp"
 #include "tensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The divisor of a mean over ranks if some have run out of data.
 enum class join_mode : std::uint8_t {
@@ -154,5 +153,4 @@ private:
     int last_ = -1;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

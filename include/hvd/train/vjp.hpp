@@ -7,8 +7,7 @@
 #include "agreement.hpp"
 #include "tensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The scale of a vector-Jacobian product.
 enum class gradient_convention : std::uint8_t {
@@ -207,5 +206,4 @@ private:
     bool horovod_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -5,9 +5,7 @@
 #include "../core/tuning.hpp"
 #include "operation.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Blocks cross between nodes in chunks, so that the messages of one chunk are under way while the
 // ranks are busy with another one, and the memory in between stays in the caches.
@@ -32,6 +30,4 @@ inline std::size_t chunk_for(std::size_t element_bytes, std::size_t chunk_bytes)
     return chunk_bytes / element_bytes * element_bytes;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

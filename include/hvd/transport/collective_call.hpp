@@ -6,9 +6,7 @@
 #include "../kernel/reduce.hpp"
 #include "../protocol/call_header.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // One collective without its types, for tensors of the host and of devices alike. Its header says
 // which collective it is, of which elements, and how they are reduced and scaled. All counts are
@@ -93,6 +91,4 @@ reduce_function reduction_of(collective_call& call) {
     return &reduce_elements<T, Op>;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

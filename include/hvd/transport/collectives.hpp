@@ -6,9 +6,7 @@
 #include "../protocol/agreement.hpp"
 #include "transport.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Every collective is written here once, over any transport. A collective is a script: asked for
 // its step number `step`, it begins that step on the transport, or returns false if it is over.
@@ -383,6 +381,4 @@ inline bool begin_step(transport& t, workspace& w, operation& op, std::size_t st
     return false;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,8 +9,7 @@
 
 #include "../standard.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The functions that one rank of a communicator needs for hvd to build every collective on them.
 ///
@@ -62,5 +61,4 @@ concept splittable_endpoint = requires(L& l, std::span<const int> ranks, int con
     { l.subset(ranks, context).release() } -> std::convertible_to<L*>;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -11,9 +11,7 @@
 #include "packets.hpp"
 #include "transport.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // An endpoint may sleep until something has come, or some time has passed.
 template <class Endpoint>
@@ -279,6 +277,4 @@ private:
     std::size_t chunks_ = 0, longest_ = 0, chunk_bytes_ = 1, room_ = 0;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

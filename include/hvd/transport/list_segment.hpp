@@ -5,9 +5,7 @@
 #include "../kernel/copy.hpp"
 #include "operation.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Walks over the bytes [begin, begin + bytes) of an operation, one segment after another:
 //
@@ -81,6 +79,4 @@ inline void scatter_bytes(const operation& op, std::size_t begin, std::size_t by
         copy_bytes(s.out, from, s.bytes);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

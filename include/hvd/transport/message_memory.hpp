@@ -9,9 +9,7 @@
 
 #include "../standard.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The size of a message whose endpoint can't tell it.
 constexpr std::size_t unknown_size = SIZE_MAX;
@@ -51,6 +49,4 @@ private:
     std::vector<std::byte> own_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,9 +8,7 @@
 #include "../core/lean/slice.hpp"
 #include "../core/lean/table.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // An endpoint that does not tell who shares a node has each rank on its own node.
 template <class Endpoint>
@@ -90,6 +88,4 @@ private:
     std::vector<int> others_, served_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -13,9 +13,7 @@
 #include "../protocol/call_header.hpp"
 #include "collective_call.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A piece of memory that goes to one rank, or comes from it.
 struct block {
@@ -244,6 +242,4 @@ void make_room(std::vector<T>& memory, std::size_t n) {
     if (memory.size() < n) memory.resize(n);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,9 +8,7 @@
 #include "message_memory.hpp"
 #include "operation.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // An endpoint of hvd's own in which a message may be shorter than the recv that it fills, if that
 // recv is of at most `fills_larger` bytes. Other endpoints need the same size on both sides.
@@ -149,6 +147,4 @@ inline std::size_t bytes_to_carry(const operation& op) {
     return 0;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -10,9 +10,7 @@
 #include "../platform/clock.hpp"
 #include "operation.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 enum class verdict { expired, hopeless };
 
@@ -234,6 +232,4 @@ private:
     bool gathers_next_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

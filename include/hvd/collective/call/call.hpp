@@ -6,9 +6,7 @@
 #include "../../transport/operation.hpp"
 #include "checks.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A call knows one typed collective. It turns its arguments into an operation, which it holds. It
 // stays where it was made (on the stack, in a queue or in a plan), since the operation points into
@@ -150,6 +148,4 @@ struct fused_storage {
     std::vector<std::size_t> offsets;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -6,9 +6,7 @@
 #include "../../execution/request.hpp"
 #include "call.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A queued call with the call itself, in one allocation.
 template <class Call>
@@ -151,6 +149,4 @@ result<Value> start_call_for(Comm& comm, collective kind, const Options& o, Make
     return result<Value>(start_queued<queued_call_for<Value, Call>>(comm, kind, o, make));
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,8 +9,7 @@
 #include "../../core/options.hpp"
 #include "../../fusion/fuse.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 template <class Backend, class X>
@@ -235,5 +234,4 @@ template <class Comm, class X>
 concept can_broadcast = writable<X> && detail::is_borrowed<X> &&
                         transportable<detail::element_of<X>, typename Comm::backend_type>;
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

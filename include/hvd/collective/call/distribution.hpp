@@ -5,9 +5,7 @@
 #include "call.hpp"
 #include "result_types.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The caller's counts until they have been checked: integers of any type, or none.
 class given_counts {
@@ -130,6 +128,4 @@ struct distribute_call : distribution {
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -4,9 +4,7 @@
 
 #include "result_types.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // allgather and gather: every rank contributes a tensor, of any first extent. `Result` is the type
 // of the result's memory: gathered<T>* or given_memory.
@@ -62,6 +60,4 @@ private:
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

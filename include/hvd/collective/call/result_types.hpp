@@ -9,8 +9,7 @@
 
 #include "call.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // std::vector<bool> is no memory of bools, so results of bool are bytes, 0 or 1.
@@ -139,5 +138,4 @@ given_memory memory_of(const into_view<View>& out, int rank) {
 }
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -6,9 +6,7 @@
 
 #include "../../transport/operation.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Splits the first extent as evenly as whole rows allow: the first (rows % size) ranks get one
 // more. `bounds` has size + 1 entries.
@@ -19,6 +17,4 @@ void split_rows(const View& view, int size, std::size_t* bounds) {
     for (int r = 0; r <= size; ++r) bounds[r] = even_part(rows, r, size) * row;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

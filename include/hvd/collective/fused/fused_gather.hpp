@@ -4,9 +4,7 @@
 
 #include "fused_results.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Returns a hash over the element types and all but the first extents, which ranks that gather have
 // in common.
@@ -173,6 +171,4 @@ private:
     int rank_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

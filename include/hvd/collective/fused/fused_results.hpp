@@ -4,9 +4,7 @@
 
 #include "../call/result_types.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The type of the results of a fused call that makes new tensors: one result for each tensor, and a
 // vector of results for each runtime list.
@@ -84,6 +82,4 @@ struct with_memory : own_memory, Call {
         : own_memory{std::move(moved)}, Call(this->kept, std::forward<A>(arguments)...) {}
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

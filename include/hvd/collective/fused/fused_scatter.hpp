@@ -5,9 +5,7 @@
 #include "../call/split_rows.hpp"
 #include "fused_results.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Reduces and scatters many tensors as one. In the buffer, each element type's group holds rank 0's
 // rows of all tensors, then rank 1's, and so on.
@@ -166,6 +164,4 @@ struct kept_fused_reduce_scatter : with_memory<fused_reduce_scatter_call<Fused, 
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -4,9 +4,7 @@
 
 #include "../../standard.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // T is an integer, a bool or a pointer. <atomic> includes std::string, std::mutex and more since
 // C++20. It would add 13 % to the time to compile a function with two collectives at -O0, 23 % at
@@ -47,6 +45,4 @@ private:
 // Everything that this thread stored before is seen by all ranks before it loads anything after.
 inline void full_fence() noexcept { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,8 +8,7 @@
 
 #include "../../standard.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 class float16;
 class bfloat16;
@@ -77,5 +76,4 @@ constexpr bool is_one(double factor) {
 }
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

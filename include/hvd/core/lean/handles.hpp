@@ -7,9 +7,7 @@
 
 #include "../../standard.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // These replace <memory>. It would add 27 % to the time to compile a function with two collectives
 // at -O0, 29 % at -O2, 42 % in the compiled form, and more for each kind of pointer.
@@ -121,6 +119,4 @@ struct counted_value final : counted {
     explicit counted_value(A&&... arguments) : value(std::forward<A>(arguments)...) {}
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 
 #include "../../standard.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A view of adjacent elements that somebody else owns. It replaces std::span where users don't see
 // it. Making a std::span instantiates the concepts of ranges in every file. Spans in the place of
@@ -45,6 +43,4 @@ private:
     std::size_t size_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

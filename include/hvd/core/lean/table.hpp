@@ -7,9 +7,7 @@
 
 #include "../../standard.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // An array of fixed length whose elements are made at once. The members of std::vector are compiled
 // anew for each element type. Vectors in the place of tables would add 3 % to the time to compile a
@@ -44,6 +42,4 @@ private:
     std::size_t size_ = 0;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,8 +8,7 @@
 #include "../engine_options.hpp"
 #include "setting.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The outcome of `hvd::autotune`.
 struct autotune_result {
@@ -85,5 +84,4 @@ struct settings_of<autotune_options> {
 };
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

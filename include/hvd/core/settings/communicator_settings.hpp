@@ -4,9 +4,7 @@
 
 #include "setting.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The entry of a threshold, with the range that every communicator checks.
 template <auto Member>
@@ -85,6 +83,4 @@ struct settings_of<communicator_options> {
     };
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -16,8 +16,7 @@
 #include "tcp_settings.hpp"
 #include "timeline_settings.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Settings as they were written: in the environment, in a file, or in both.
 ///
@@ -174,5 +173,4 @@ std::string describe(const Options& options, const configuration& from = {}) {
     return lines;
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -4,8 +4,7 @@
 
 #include "../options.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The bounds of an elastic job, for `run_elastic`. All its processes have the same; a launcher
 /// sets them in the environment. Horovod: `--min-np`, `--max-np`.
@@ -26,5 +25,4 @@ struct elastic_options {
     bool seal_states = false;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -5,9 +5,7 @@
 #include "elastic_options.hpp"
 #include "setting.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 template <>
 struct settings_of<elastic_options> {
@@ -31,6 +29,4 @@ struct settings_of<elastic_options> {
     };
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

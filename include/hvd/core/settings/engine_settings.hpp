@@ -5,9 +5,7 @@
 #include "../engine_options.hpp"
 #include "setting.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 template <>
 struct settings_of<engine_options> {
@@ -45,6 +43,4 @@ struct settings_of<engine_options> {
     };
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

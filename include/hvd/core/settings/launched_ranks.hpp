@@ -6,9 +6,7 @@
 
 #include "../error.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The number of ranks that a launcher says it has started, and the variable that says so.
 struct launched_ranks {
@@ -46,6 +44,4 @@ template <class Remedy>
                               " (HVD_ALONE=1 lets a program that a rank starts work alone)"));
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

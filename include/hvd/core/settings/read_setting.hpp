@@ -5,9 +5,7 @@
 #include "../units.hpp"
 #include "setting.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 inline slice<const unit> units_of(setting_kind kind) {
     if (kind == setting_kind::bytes) return byte_units;
@@ -125,6 +123,4 @@ inline bool read_integers(const setting& s, std::string_view text, std::vector<i
     return "a number" + range();
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,9 +8,7 @@
 
 #include "../options.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 enum class setting_kind : std::uint8_t { bytes, count, integer, span, flag, text, integers };
 
@@ -104,6 +102,4 @@ constexpr setting from(std::int64_t least, setting s, const char* automatic) {
     return s;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

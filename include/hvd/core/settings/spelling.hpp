@@ -7,9 +7,7 @@
 
 #include "../error.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The number of letters that are added, left out or replaced to make one word of the other.
 [[gnu::cold]] inline std::size_t spelling_distance(std::string_view a, std::string_view b) {
@@ -52,6 +50,4 @@ private:
     std::size_t least_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

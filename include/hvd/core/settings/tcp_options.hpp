@@ -6,8 +6,7 @@
 
 #include "../options.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The place of one process in a job without MPI, for `communicator<tcp>::world`. A launcher
 /// (`hvdrun`) sets them in the environment.
@@ -28,5 +27,4 @@ struct tcp_options {
     time_span start_deadline = time_span::of_nanoseconds(60 * detail::tuning::second);
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -5,9 +5,7 @@
 #include "setting.hpp"
 #include "tcp_options.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 template <>
 struct settings_of<tcp_options> {
@@ -39,6 +37,4 @@ struct settings_of<tcp_options> {
     };
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,8 +8,7 @@
 #include "../../standard.hpp"
 #include "../tuning.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Options of a timeline. `docs/tuning.md` has the range and the variable of each. Horovod:
 /// `HOROVOD_TIMELINE`.
@@ -23,5 +22,4 @@ struct timeline_options {
     bool mark_units = false;  ///< a mark for each unit of an engine: tensors that travel together
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -5,9 +5,7 @@
 #include "setting.hpp"
 #include "timeline_options.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 template <>
 struct settings_of<timeline_options> {
@@ -28,6 +26,4 @@ struct settings_of<timeline_options> {
     };
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

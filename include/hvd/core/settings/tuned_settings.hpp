@@ -5,9 +5,7 @@
 #include "communicator_settings.hpp"
 #include "engine_settings.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The entry of a setting, for a member of engine_tuning.
 template <auto... Member>
@@ -52,6 +50,4 @@ struct settings_of<engine_tuning> {
     static_assert(std::size(table) == std::size(tuning_ranges) + 4);
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -7,9 +7,7 @@
 #include "../staged/communicator.hpp"
 #include "policy.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Runs two halves inside the node around one step between the nodes.
 template <class Device, class Host>
@@ -203,6 +201,4 @@ private:
         places_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

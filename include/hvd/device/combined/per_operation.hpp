@@ -4,8 +4,7 @@
 
 #include "../../comm/communicator.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 struct device_access;
@@ -206,5 +205,4 @@ private:
     }
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -4,8 +4,7 @@
 
 #include "../staged/policy.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 template <class Device, class Host>
@@ -30,5 +29,4 @@ struct hierarchical : staged<Host>, detail::own_options_among<Device> {
     static constexpr bool reduces = reducible<T, Op, Device> && reducible<T, Op, Host>;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

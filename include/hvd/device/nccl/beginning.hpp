@@ -4,9 +4,7 @@
 
 #include "../../platform/nccl_api.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // How NCCL joins ranks: all anew, or newcomers to those of another communicator, which keep their
 // numbers. Rank 0 makes the id, and all others get it from the host.
@@ -32,6 +30,4 @@ struct nccl_beginning {
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -13,8 +13,7 @@
 #include "policy.hpp"
 #include "registration.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 namespace detail {
 class nccl_succession;
@@ -287,5 +286,4 @@ private:
     bool is_of_job_ = false;  // run_elastic has made it
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

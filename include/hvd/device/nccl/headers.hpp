@@ -4,9 +4,7 @@
 
 #include "../session.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Shows this rank's header to all ranks, and fetches theirs. The headers travel through `memory` of
 // the device, which has room for all. Allocating it here could wait for work of the device, which
@@ -34,6 +32,4 @@ inline void gather_through_device(device_session& session, std::byte* memory,
     session.wait(session.mark(stream), "agreement", limit);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -5,9 +5,7 @@
 #include "../../platform/nccl_api.hpp"
 #include "../call.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The calls of one group, until NCCL has taken all of them. It keeps the first failure and the
 // function that failed.
@@ -186,6 +184,4 @@ inline void issue(nccl_calls& made, const collective_call& c, ncclRedOp_t op,
     }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,8 +8,7 @@
 #include "../../core/options.hpp"
 #include "../../platform/nccl_api.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Options of NCCL's for a new communicator, and for all that are derived from it. All ranks give
 /// the same. Members that are left out take NCCL's default.
@@ -104,5 +103,4 @@ inline void refuse_blocking_deadline(const nccl_options& own, const communicator
 }
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

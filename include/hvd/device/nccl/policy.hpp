@@ -7,8 +7,7 @@
 #include "../../core/memory.hpp"
 #include "../../platform/nccl_api.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 struct nccl_options;
 
@@ -35,5 +34,4 @@ struct nccl {
 
 static_assert(device_backend<nccl>);
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

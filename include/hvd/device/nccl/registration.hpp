@@ -4,8 +4,7 @@
 
 #include "session.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Memory of the user that a communicator has registered with NCCL. The registration ends with this
 /// object, or with the communicator. It is empty after a move.
@@ -34,5 +33,4 @@ private:
     void* handle_ = nullptr;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

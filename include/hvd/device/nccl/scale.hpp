@@ -9,9 +9,7 @@
 #include "../../platform/nccl_api.hpp"
 #include "../call.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The scales of a sum. NCCL multiplies before the sum, by a number of the elements' own type. hvd's
 // kernel multiplies after it, in float.
@@ -114,6 +112,4 @@ inline void scale_result(const collective_call& call, double factor, cudaStream_
                  factor, stream, rank);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

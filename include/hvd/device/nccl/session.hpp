@@ -15,9 +15,7 @@
 #include "together.hpp"
 #include "windows.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Uses a communicator of NCCL, which does not block unless the user wants so. Then a thread of NCCL
 // does the call, after the call has returned, and writes the results. Every such call is polled to
@@ -492,6 +490,4 @@ private:
     cuda_memory headers_, scratch_;             // the memory of agreements, and of barriers
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

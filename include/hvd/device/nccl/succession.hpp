@@ -9,9 +9,7 @@
 
 #include "communicator.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The last communicator of a rank, as it tells the others.
 struct told_communicator {
@@ -154,6 +152,4 @@ private:
     std::int64_t number_ = 0;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

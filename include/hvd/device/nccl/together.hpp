@@ -6,9 +6,7 @@
 
 #include "../../comm/host_ranks_of.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // How far a rank is with work that NCCL does on all ranks together. A rank that another one left is
 // lost.
@@ -63,6 +61,4 @@ private:
     std::unique_ptr<T> place_ = std::make_unique<T>();
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

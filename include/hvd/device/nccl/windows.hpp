@@ -8,9 +8,7 @@
 #include "../../platform/nccl_api.hpp"
 #include "../../protocol/call_header.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 struct nccl_memory {
     void operator()(void* memory) const { ncclMemFree(memory); }
@@ -68,6 +66,4 @@ private:
     std::uint64_t opened_ = 0;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

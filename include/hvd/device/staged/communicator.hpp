@@ -6,8 +6,7 @@
 #include "policy.hpp"
 #include "session.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // A policy that moves device tensors with the help of the host.
@@ -65,5 +64,4 @@ public:
     }
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

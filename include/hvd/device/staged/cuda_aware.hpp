@@ -6,9 +6,7 @@
 #include "../../platform/cuda_aware_mpi.hpp"
 #include "communicator.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Hands movements of device tensors to MPI as they are. Reductions are staged.
 template <class Host>
@@ -86,6 +84,4 @@ private:
     communicator<direct<Host>> direct_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

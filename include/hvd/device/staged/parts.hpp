@@ -4,9 +4,7 @@
 
 #include "../../transport/collective_call.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The parts of a call's tensors, in bytes. A rank gives one part, or one part to each rank. In an
 // alltoall only this rank's own numbers are known.
@@ -69,6 +67,4 @@ struct call_parts {
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -6,8 +6,7 @@
 #include "../../core/concepts.hpp"
 #include "../../core/memory.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 template <class Host>
@@ -44,5 +43,4 @@ struct cuda_aware : staged<Host> {
     using session_type = detail::cuda_aware_session<Host>;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

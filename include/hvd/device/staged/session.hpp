@@ -9,9 +9,7 @@
 #include "parts.hpp"
 #include "staging.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // One rank's part of a collective, cut into rounds: round k moves chunk k of every part of the
 // tensor. The parts are those of the ranks if the collective has any, or else there is one part.
@@ -351,6 +349,4 @@ private:
     staging staging_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

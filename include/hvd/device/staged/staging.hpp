@@ -6,9 +6,7 @@
 
 #include "../session.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The bytes of one tensor in device memory, and their place in a chunk of host memory.
 struct staged_part {
@@ -90,6 +88,4 @@ private:
     std::array<chunk, 3> chunks_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -5,9 +5,7 @@
 #include "../../platform/clock.hpp"
 #include "../../train/checkpoint/atomic_file.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Other users may write in the directory of a state, as in /tmp. A link there leads to a file that
 // is not meant, and a file of theirs is no state of this job. @throws checkpoint_error
@@ -69,6 +67,4 @@ private:
     file_descriptor file_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -12,8 +12,7 @@
 #include "job_lock.hpp"
 #include "kept_file.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace elastic {
 
 /// Options of `state::keep_in`.
@@ -172,5 +171,4 @@ private:
 };
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

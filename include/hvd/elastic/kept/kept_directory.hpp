@@ -8,9 +8,7 @@
 #include "../../platform/linux.hpp"
 #include "../../train/checkpoint/atomic_file.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The directory of a state. It is opened once: all files are those of the directory that was
 // checked, whoever gives its name to another one later.
@@ -97,6 +95,4 @@ private:
     file_descriptor folder_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

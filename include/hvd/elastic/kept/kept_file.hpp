@@ -12,9 +12,7 @@
 #include "job_lock.hpp"
 #include "kept_directory.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The state of an elastic job in a file: a head, the objects, and a checksum of all bytes before
 // it. A name in its place is complete, since the file was renamed to it. A job whose secret stays
@@ -234,6 +232,4 @@ inline std::unique_ptr<kept_reader> newest_kept_file(const kept_directory& direc
     return newest;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -5,9 +5,7 @@
 #include "../../train/wrappers/grouped.hpp"
 #include "kept_file.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Writes the copy of an object that an elastic state has, and reads it: to a file, or to the bytes
 // that another rank keeps. Copies of types that are not named here need a `serializer`.
@@ -133,6 +131,4 @@ void read_kept_object(kept_reader& from, Copy& copy) {
     kept_object<Copy>::read(from, copy);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,9 +8,7 @@
 #include "../../platform/clock.hpp"
 #include "messages.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 struct coordinator_rules {
     std::size_t start = 1;            // the first epoch has as many members
@@ -480,6 +478,4 @@ private:
     time_point ending_since_ = never;    // the last epoch ends for a member
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

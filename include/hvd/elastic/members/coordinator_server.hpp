@@ -11,9 +11,7 @@
 #include "../../transport/tcp/pending_connections.hpp"
 #include "coordinator.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A connection between a coordinator and a process of its job tells at once that a process has
 // died, and in less than two seconds that a host is silent. Messages on it are short, and both
@@ -333,6 +331,4 @@ private:
     thread thread_;  // last: it uses all others
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -7,9 +7,7 @@
 #include "../../transport/tcp/tcp_job.hpp"
 #include "messages.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // One epoch of an elastic job, as one of its processes knows it.
 struct elastic_epoch {
@@ -26,6 +24,4 @@ struct elastic_epoch {
     shared<tcp_job> job;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,9 +8,7 @@
 #include "epoch.hpp"
 #include "take_part_once.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The place of this process in an elastic job: its connection to the coordinator, and a coordinator
 // of its own, which sleeps until the others come to it because the acting one is gone.
@@ -483,6 +481,4 @@ private:
     coordinator_server server_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,9 +8,7 @@
 
 #include "../../transport/tcp/rendezvous_messages.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Says which state a process has: the last step that it has committed, and the epoch in which it
 // did so. A new process has committed nothing, or an earlier job has, in epoch 0. Steps of this job
@@ -182,6 +180,4 @@ inline const char* read_join(std::span<const std::byte> bytes, join_request& req
     return "";
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 #include "../../platform/thread.hpp"
 #include "../../transport/tcp/job_secret.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The others would take a process that comes again for a newcomer, after the end of their job
 // or inside of it.
@@ -32,6 +30,4 @@ inline void take_part_once(const tcp_options& own, const shared_secret& secret) 
     known.push_back({own.rank, secret});
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

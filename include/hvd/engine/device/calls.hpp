@@ -11,9 +11,7 @@
 #include "request.hpp"
 #include "runner.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // True for a view of device memory, and for a fused list of such.
 template <class X>
@@ -390,6 +388,4 @@ private:
     const named_device_options& options_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

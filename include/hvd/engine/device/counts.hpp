@@ -12,9 +12,7 @@
 #include "../negotiation/decision.hpp"
 #include "tensor_call.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The numbers of elements of an allgather or alltoall of device tensors, which the ranks tell each
 // other on the host. All of them know those of all, and so refuse together.
@@ -77,6 +75,4 @@ private:
     std::vector<std::size_t> given_;   // of rank 0 to each rank, or to all, then of rank 1
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

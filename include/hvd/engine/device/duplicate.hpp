@@ -11,9 +11,7 @@
 #include "../../protocol/agreement.hpp"
 #include "calls.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 constexpr const char* devices_of_an_engine = "the device communicator of an engine";
 
@@ -87,6 +85,4 @@ std::shared_ptr<device_runner> run_on_duplicate(communicator<Backend>& comm, com
     return runner;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -7,8 +7,7 @@
 #include "../engine.hpp"
 #include "duplicate.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// An engine that takes tensors of the host and of devices: `hvd::engine e{world, gpus}`.
 ///
@@ -158,5 +157,4 @@ template <class Backend, class Devices>
 engine(communicator<Backend>&, communicator<Devices>&, const engine_options&)
     -> engine<Backend, Devices>;
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

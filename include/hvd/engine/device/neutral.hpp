@@ -10,9 +10,7 @@
 #include "../../device/session.hpp"
 #include "../neutral.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Device memory of a rank that has joined: elements that change no result, and room for the results
 // that nobody reads. It grows, and is used by one stream at a time.
@@ -67,6 +65,4 @@ private:
     kind kind_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

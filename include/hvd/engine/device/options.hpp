@@ -9,8 +9,7 @@
 
 #include "../../device/options.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Options of a device tensor that is submitted to an engine.
 struct named_device_options {
@@ -26,5 +25,4 @@ struct named_device_options {
     std::function<void(std::exception_ptr)> then = {};
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

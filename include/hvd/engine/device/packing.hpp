@@ -15,9 +15,7 @@
 #include "../../device/session.hpp"
 #include "../../kernel/cuda/tile.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Packs the small tensors of a unit into one buffer, so that they are one call: a launch before it,
 // and one after it. The memory is used in the order of the engine's stream, and kept. All ranks
@@ -129,6 +127,4 @@ private:
     table* used_ = nullptr;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

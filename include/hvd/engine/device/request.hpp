@@ -8,8 +8,7 @@
 #include "../core.hpp"
 #include "work_watch.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// A device tensor that was submitted to an engine. The host waits for it, or a stream does.
 ///
@@ -162,5 +161,4 @@ private:
     bool is_open_ = false;  // nobody has waited for a tensor that is watched
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -16,9 +16,7 @@
 #include "tensor_call.hpp"
 #include "work_watch.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The communicators of an engine's device tensors, which may be one.
 struct engine_devices {
@@ -269,6 +267,4 @@ private:
     work_watch watch_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -12,9 +12,7 @@
 #include "../../device/request.hpp"
 #include "../../execution/progress.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 class work_watch;
 
@@ -52,6 +50,4 @@ public:
     enum class state { submitted, enqueued, failed } known = state::submitted;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -11,9 +11,7 @@
 #include "../core.hpp"
 #include "tensor_call.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Learns when the work of device tensors is done, for callbacks, coroutines and observers. A thread
 // looks at the events, from the first such tensor on, and sleeps while there is none. No other
@@ -165,6 +163,4 @@ private:
     thread thread_;  // last: it uses all others
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 #include "coordinator.hpp"
 #include "rank_tree.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A tensor that some of the ranks below a rank have submitted, as far as the rank knows. It is kept
 // until the root has decided.
@@ -62,6 +60,4 @@ struct announced_tensor {
     bool was_said_by_number() const { return !by_number.empty() || own_is_numbered; }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

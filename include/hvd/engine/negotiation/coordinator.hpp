@@ -11,9 +11,7 @@
 #include "decision.hpp"
 #include "rank_set.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Settings of the negotiation, the same on all ranks.
 struct negotiation_options {
@@ -159,6 +157,4 @@ inline message refusal_after_join(const signature& s, const rank_set& joined, in
     }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -5,9 +5,7 @@
 #include "rank_set.hpp"
 #include "signature.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A tensor that all ranks have submitted, or have joined before they did.
 struct agreed_tensor {
@@ -54,6 +52,4 @@ struct decision {
     std::vector<std::pair<int, std::string>> values;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 #include "message.hpp"
 #include "numbers.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Decisions in messages: what the root writes, and every other rank reads and passes on.
 
@@ -153,6 +151,4 @@ inline message in_vain(const rank_set& done, std::string_view name) {
                 ", and other ranks have submitted '", name, "'");
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

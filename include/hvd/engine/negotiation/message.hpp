@@ -12,9 +12,7 @@
 #include "rank_set.hpp"
 #include "signature.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The words that the ranks of an engine say to each other. A message has a version, a generation
 // and any number of words.
@@ -200,6 +198,4 @@ private:
     std::uint32_t generation_ = 0;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

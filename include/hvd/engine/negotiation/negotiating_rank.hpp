@@ -11,9 +11,7 @@
 #include "outbox.hpp"
 #include "rank_tree.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The place of a rank in the tree: its neighbours, its words for them, and the decisions that it
 // has heard of.
@@ -96,6 +94,4 @@ protected:
     work work_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,9 +8,7 @@
 #include "negotiating_rank.hpp"
 #include "questions.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // One rank's part in the negotiation of an engine: a state machine without threads, clock and
 // network. Ranks form a tree with rank 0 as root. A rank tells its parent of a tensor when all
@@ -481,6 +479,4 @@ private:
     std::uint32_t last_number_ = 0, last_question_ = 0;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

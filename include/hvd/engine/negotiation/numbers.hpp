@@ -8,9 +8,7 @@
 
 #include "announced_tensor.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The tensors that have a number, by which ranks speak of them: the response cache. Horovod:
 // `HOROVOD_CACHE_CAPACITY`.
@@ -61,6 +59,4 @@ private:
     std::unordered_map<std::string, std::uint32_t> by_name_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

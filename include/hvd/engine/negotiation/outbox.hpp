@@ -9,9 +9,7 @@
 
 #include "message.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The words that a rank has for its neighbours. All words for one neighbour that are said between
 // two looks at the outbox go in one message.
@@ -51,6 +49,4 @@ private:
     std::deque<outgoing> closed_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -13,9 +13,7 @@
 #include "outbox.hpp"
 #include "rank_tree.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Who has not submitted a tensor: a question goes down the tree, and the answers come back up.
 class questions {
@@ -94,6 +92,4 @@ private:
     std::map<std::uint64_t, question> open_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 
 #include "../../core/lean/text.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A set of ranks, as ranges in ascending order.
 class rank_set {
@@ -86,6 +84,4 @@ private:
     std::vector<std::pair<int, int>> ranges_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,9 +8,7 @@
 
 #include "rank_set.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A rank that a rank has directly below it in the tree of an engine's ranks.
 struct child_rank {
@@ -40,6 +38,4 @@ inline std::vector<child_rank> children_of(int rank, int size, int fanout) {
     return children;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 
 #include "../../protocol/comparison.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The memory in which the tensors of a call lie.
 enum class tensor_memory : std::uint8_t { host, device };
@@ -43,6 +41,4 @@ struct signature {
 // A retune is submitted and agreed on like a tensor. It belongs to no step, and is not counted.
 inline bool is_retune(const signature& s) { return s.call.kind == collective::agree; }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

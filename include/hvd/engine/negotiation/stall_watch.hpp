@@ -10,9 +10,7 @@
 #include "../../platform/clock.hpp"
 #include "rank_set.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Decides when a rank asks who has not submitted a tensor, when it tells the answer, and when it
 // gives the engine up. It has no thread and no clock.
@@ -123,6 +121,4 @@ private:
     question question_;  // the last one
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,8 +9,7 @@
 #include "search.hpp"
 #include "target.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Searches for the thresholds of an engine or a communicator with which a training step is
 /// shortest, while the training goes on.
@@ -250,5 +249,4 @@ private:
     detail::time_point began_ = 0;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -11,9 +11,7 @@
 
 #include "../../core/settings/tuned_settings.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The calls that an autotune can improve, and so the thresholds that play a part in them.
 struct tuned_calls {
@@ -135,6 +133,4 @@ inline bool plays_a_part(std::string_view key, const tuned_calls& calls) {
     return knobs;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

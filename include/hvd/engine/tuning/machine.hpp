@@ -9,8 +9,7 @@
 #include "../../kernel/pack.hpp"
 #include "target.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// A machine and a set of tensors, for which tuned thresholds are good.
 struct tuning_key {
@@ -89,5 +88,4 @@ tuning_key tuning_key_of(const communicator<Backend>& comm, X&& tensors) {
     return detail::key_for<Backend>(comm, false, tensors);
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -11,9 +11,7 @@
 #include "../../core/settings/read_setting.hpp"
 #include "../../core/settings/tuned_settings.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A file with a line for each sample of a search: step, stage, seconds, and each threshold.
 class sample_log {
@@ -61,6 +59,4 @@ private:
     std::FILE* file_ = nullptr;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,9 +8,7 @@
 
 #include "knob.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 inline double median_of(std::vector<double> values) {
     if (values.empty()) return 0;
@@ -233,6 +231,4 @@ private:
     bool improved_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 #include "../engine.hpp"
 #include "knob.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The thing that an autotune works on: its thresholds, and its ranks, which exchange a few numbers
 // between steps.
@@ -80,6 +78,4 @@ private:
     communicator<Backend>& comm_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

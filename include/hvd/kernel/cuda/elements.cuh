@@ -16,9 +16,7 @@
 #include <cuda_fp16.h>
 #endif
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The 16 bytes that one load or store moves.
 struct [[gnu::may_alias]] alignas(16) vector16 {
@@ -90,9 +88,7 @@ struct registered {
 
 #endif
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail
 
 #ifdef __CUDACC__
 // The linker looks for it in static libraries.

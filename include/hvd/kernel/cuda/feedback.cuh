@@ -8,9 +8,7 @@
 #include "elements.cuh"
 #include "feedback.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 template <class Half>
 HVD_KERNEL_HOST_DEVICE void feed_back_block(const feedback_launch& l, unsigned block,
@@ -69,6 +67,4 @@ static const registered feedback_registered(kernels.feedback, &feed_back_on_devi
 
 #endif
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -7,9 +7,7 @@
 #include "../../core/dtype.hpp"
 #include "registry.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A thread rounds numbers that fill 16 bytes when they have 16 bits.
 constexpr unsigned feedback_threads = 256;
@@ -36,6 +34,4 @@ inline void launch_feedback(const feedback_launch& launch, cudaStream_t stream, 
         check_cuda(kernels.feedback(launch, stream), "launch of hvd's error feedback kernel", rank);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 #include "elements.cuh"
 #include "tile.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The number of elements that fill 16 bytes of the narrower type.
 template <class From, class To>
@@ -144,6 +142,4 @@ static const registered tiles_registered(kernels.tiles, &copy_on_device);
 
 #endif
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -6,9 +6,7 @@
 
 #include "../../platform/cuda_api.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 struct tile_launch;
 struct update_launch;
@@ -32,6 +30,4 @@ inline constinit kernel_launches kernels;
                 "with -Wl,-u,hvd_kernels");
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

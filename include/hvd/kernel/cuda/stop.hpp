@@ -8,9 +8,7 @@
 #include "../../platform/cuda_api.hpp"
 #include "../host_device.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A word of pinned memory that the host sets, for good, when it ends the collectives under way.
 // The launches behind them would read results that never came.
@@ -51,6 +49,4 @@ private:
     cuda_memory seen_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

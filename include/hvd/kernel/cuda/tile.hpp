@@ -9,9 +9,7 @@
 #include "../host_device.hpp"
 #include "registry.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The conversion that a copy on the device does. `bytes` only moves the elements.
 enum class copy_kind : std::uint32_t {
@@ -143,6 +141,4 @@ inline void cut_into_tiles(std::vector<tile>& tiles, const std::byte* from, std:
                          std::uint32_t(count - first < each ? count - first : each), kind});
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

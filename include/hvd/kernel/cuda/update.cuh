@@ -10,9 +10,7 @@
 #include "elements.cuh"
 #include "update.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The elements of one thread, as they lie in memory: two vectors for floats, else one.
 struct update_bits {
@@ -350,6 +348,4 @@ static const registered update_registered(kernels.update, &update_on_device);
 
 #endif
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

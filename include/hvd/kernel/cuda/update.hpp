@@ -10,9 +10,7 @@
 #include "../host_device.hpp"
 #include "registry.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 enum class update_kind : std::uint32_t { sgd, adam };
 
@@ -111,6 +109,4 @@ struct update_launch {
     HVD_KERNEL_HOST_DEVICE bool is_stopped() const { return stop != nullptr && *stop != 0; }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

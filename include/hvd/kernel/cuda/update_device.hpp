@@ -9,9 +9,7 @@
 
 #include "update.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // One tensor of an update on the device. Parameters are float, double, float16 or bfloat16, and
 // gradients the same, a 16-bit type or float (double with double). 16-bit parameters may have a
@@ -275,6 +273,4 @@ inline void launch_measure(const measured_rows& rows, const device_progress& pro
                      stream, rank);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 
 #if HVD_KERNEL_VECTORS
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Elements of type T in the form in which they are computed; 16-bit floats are widened to float. It
 // holds two vectors with a name each, since the elements of an array would go through memory.
@@ -137,8 +135,6 @@ private:
     using word = simd_vector<std::uint32_t, Width>;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail
 
 #endif

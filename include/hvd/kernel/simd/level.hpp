@@ -43,9 +43,7 @@
     ((level) == simd_level::plain ? &name##_plain<__VA_ARGS__> : &name##_plain<__VA_ARGS__>)
 #endif
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The instruction set that a kernel is compiled for. All levels give the same bits.
 enum class simd_level : std::uint8_t {
@@ -86,6 +84,4 @@ inline simd_level best_level() {
     return runs_here(simd_level::baseline) ? simd_level::baseline : simd_level::plain;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -6,9 +6,7 @@
 
 #include "vector.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Copies past the caches, without reading the memory that is overwritten. Call finish_streaming()
 // before another thread reads it.
@@ -39,6 +37,4 @@ inline void finish_streaming() {
 #endif
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -15,9 +15,7 @@
 
 #if HVD_KERNEL_VECTORS
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 template <class T, int Bytes>
 struct vector_of {
@@ -193,8 +191,6 @@ HVD_KERNEL_BODY void narrow_float16(H& to, const F& from) {
 #endif
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail
 
 #endif

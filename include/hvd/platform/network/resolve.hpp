@@ -6,9 +6,7 @@
 
 #include "socket.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 inline host_address address_in(const sockaddr* from) {
     host_address a;
@@ -94,6 +92,4 @@ inline host_and_port read_host_and_port(std::string_view written, std::string_vi
     return {message(host), std::uint16_t(port)};
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -22,9 +22,7 @@
 #include "../../core/error.hpp"
 #include "../linux.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A file descriptor that its owner closes.
 class descriptor {
@@ -414,6 +412,4 @@ inline void fill_random(int rank, std::byte* data, std::size_t bytes) {
     if (::getentropy(data, bytes) != 0) throw_system(rank, "getentropy", errno);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

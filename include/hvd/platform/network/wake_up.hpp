@@ -10,9 +10,7 @@
 #include <sys/eventfd.h>
 #endif
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Wakes a thread that sleeps in poll(). While a wake-up is pending, a further one costs only an
 // atomic operation.
@@ -55,6 +53,4 @@ private:
     atomic<bool> pending_{false};
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -18,9 +18,7 @@
 
 #include "safetensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The place of a file: its path, or its name in a folder that stays open. Errors tell the path.
 struct file_place {
@@ -186,6 +184,4 @@ private:
     bool committed_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

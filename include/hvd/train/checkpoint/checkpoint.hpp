@@ -6,8 +6,7 @@
 #include "local.hpp"
 #include "write_safetensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // Calls f on the root. If it throws there, all ranks throw. **Collective**, and errors call it by
@@ -252,5 +251,4 @@ training_progress load_checkpoint(const std::string& path,
     return progress;
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -9,8 +9,7 @@
 #include "../optimizer/state.hpp"
 #include "safetensors_file.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The position of a training. A sampler needs nothing else to go on, on any number of ranks, and a
 /// loss scale begins with its own.
@@ -211,8 +210,7 @@ HVD_API void check_nothing_else(const safetensors_file& file, const std::set<std
                                 const std::set<std::string>& keys);
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0
 
 #ifndef HVD_COMPILED
 #include "contents_inline.hpp"

@@ -7,9 +7,7 @@
 
 #include "contents.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 HVD_INLINE bool is_reserved(std::string_view key) {
     return key.starts_with("hvd.") || key.starts_with("optimizer.") || key.starts_with("progress.");
@@ -97,6 +95,4 @@ HVD_INLINE void check_nothing_else(const safetensors_file& file,
             refuse_file(file.path(), "has \"", key, "\", which this optimizer has not");
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -5,8 +5,7 @@
 #include "../fused/fused_step.hpp"
 #include "checkpoint.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // A fused step as a checkpoint sees a distributed optimizer: the parameters, and an optimizer with
@@ -192,5 +191,4 @@ training_progress load_checkpoint(const std::string& path, Comm& comm,
     return progress;
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -7,9 +7,7 @@
 #include "../../protocol/agreement.hpp"
 #include "contents.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Local parameters differ between ranks. Their values and slots travel between their rank and the
 // one with the file as bytes: for each tensor a byte that says if it is there, then its data. All
@@ -139,6 +137,4 @@ std::vector<std::byte> read_local_of_all(const safetensors_file& file, Trained& 
     return all;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

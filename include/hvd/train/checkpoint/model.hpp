@@ -4,8 +4,7 @@
 
 #include "checkpoint.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // A file of a model may have anything beside its parameters, but no other parameters.
@@ -95,5 +94,4 @@ void load_model(const std::string& path, Comm& comm, std::span<const named_tenso
     comm.broadcast(fuse(views), root{0}, {.name = "model"});
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -14,8 +14,7 @@
 #include "../../core/lean/text.hpp"
 #include "../tensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// A file could not be written or read, or its contents are wrong. `what()` begins with its path.
 class checkpoint_error : public error {
@@ -99,5 +98,4 @@ named_tensor named(std::string name, X&& tensor) {
             flat.size() * sizeof(T)};
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -5,8 +5,7 @@
 #include "../../core/compiled.hpp"
 #include "atomic_file.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// A safetensors file whose header has been read and checked. Every tensor lies in the file and has
 /// the size of its shape. None overlap or leave gaps, and no name occurs twice. No memory is
@@ -56,8 +55,7 @@ private:
     checkpoint_metadata metadata_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0
 
 #ifndef HVD_COMPILED
 #include "safetensors_file_inline.hpp"

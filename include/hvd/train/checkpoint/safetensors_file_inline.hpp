@@ -11,8 +11,7 @@
 #include "../../protocol/comparison.hpp"
 #include "safetensors_file.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // the limit of the format's own reader
@@ -203,5 +202,4 @@ HVD_INLINE void safetensors_file::check_places(std::size_t data, std::size_t siz
     if (at != size) refuse("torn: it has ", size, " bytes, its tensors say ", at);
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

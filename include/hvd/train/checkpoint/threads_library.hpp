@@ -5,10 +5,8 @@
 #include "../optimizer/threads_library.hpp"
 #include "checkpoint_library.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 HVD_CHECKPOINTS(threads)
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

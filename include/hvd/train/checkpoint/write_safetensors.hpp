@@ -7,8 +7,7 @@
 #include "../../core/compiled.hpp"
 #include "safetensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Writes tensors in the safetensors format, which other tools read without hvd. The write is
 /// atomic: a process that dies meanwhile, or a full disk, leaves the old file as it was. Several
@@ -23,8 +22,7 @@ inline namespace v0 {
 HVD_API void write_safetensors(const std::string& path, std::span<const named_tensor> tensors,
                                const checkpoint_metadata& metadata = {});
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0
 
 #ifndef HVD_COMPILED
 #include "write_safetensors_inline.hpp"

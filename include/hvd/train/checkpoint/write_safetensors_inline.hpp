@@ -10,8 +10,7 @@
 #include "atomic_file.hpp"
 #include "write_safetensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 namespace detail {
 
@@ -79,5 +78,4 @@ HVD_INLINE void write_safetensors(const std::string& path, std::span<const named
     file.commit();
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -7,9 +7,7 @@
 #include "host_calls.hpp"
 #include "mirror.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Lets the optimizer step on the device with this rank's gradients, then combines its changes on
 // the host. If that fails, the parameters are as before.
@@ -40,6 +38,4 @@ void step_by_adasum(host_calls<Comm>& calls, const parameter_list& parameters,
     mirror.store(stream);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -12,9 +12,7 @@
 #include "gradients.hpp"
 #include "shard.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A bucket of gradients on the device that one plan reduces, on the communicator's own stream. It
 // starts behind the streams that wrote its gradients.
@@ -126,6 +124,4 @@ private:
     ordered_plan plan_, gather_;  // last: they wait for their runs before the buffers go
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

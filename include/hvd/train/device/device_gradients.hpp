@@ -14,9 +14,7 @@
 #include "device_steps.hpp"
 #include "update.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 /// The gradients of a distributed_optimizer on a device, and the parts of them that this rank
 /// steps.
@@ -196,6 +194,4 @@ private:
     launch_stop stop_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -17,9 +17,7 @@
 #include "sparse.hpp"
 #include "streams.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The steps of a reducer on a device: everything comes behind the work of a stream. Buckets run on
 // the communicator's own stream, in one order, and the ranks compare the rest on the host.
@@ -244,6 +242,4 @@ private:
     collective reduction_ = collective::allreduce;  // the calls of the buckets
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

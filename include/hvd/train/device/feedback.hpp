@@ -12,9 +12,7 @@
 #include "shard.hpp"
 #include "streams.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The gradients of a bucket on the device with error feedback, as feedback_wire has them on the
 // host: their sum travels in float, and the rank that has a slice of it rounds it to 16 bits. One
@@ -140,6 +138,4 @@ private:
     ordered_plan reduce_, gather_;  // last: they wait for their runs before the buffers go
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

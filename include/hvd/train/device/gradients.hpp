@@ -7,8 +7,7 @@
 #include "mirror.hpp"
 #include "streams.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // Calls f with the codec of plans that the options name.
@@ -111,5 +110,4 @@ void partial_distributed_gradients(Comm& comm, const Values& parameters, const V
             detail::scale_on_device(session, tensor, 1.0 / comm.size(), stream);
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

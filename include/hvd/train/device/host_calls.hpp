@@ -10,9 +10,7 @@
 #include "../agreement.hpp"
 #include "../tensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The agreements of training between the ranks of a communicator of devices. A refusal takes the
 // place of an agreement of the peers, on backends that compare no calls, too.
@@ -200,6 +198,4 @@ private:
     cuda_memory memory_, pinned_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -5,8 +5,7 @@
 #include "../metrics.hpp"
 #include "host_calls.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Averages metrics over the ranks of a communicator of devices: the means are on the host, and the
 /// host waits for them.
@@ -23,5 +22,4 @@ void on_root(Comm& comm, F&& f) {
     on_root(calls, f);
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

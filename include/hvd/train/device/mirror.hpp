@@ -7,9 +7,7 @@
 #include "../../device/ranks.hpp"
 #include "../tensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Copies of device tensors in pinned memory of the host.
 template <class T>
@@ -84,6 +82,4 @@ void scale_on_device(const device_session& session, const tensor_view<T, device>
                  session.rank());
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 #include "../gradients/registry.hpp"
 #include "mirror.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A copy on the host of a distributed optimizer on the device, with the members that checkpoints
 // and broadcasts of state use. The slots of the optimizer itself have the state meanwhile.
@@ -82,6 +80,4 @@ private:
     host_mirror<double> doubles_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -12,8 +12,7 @@
 #include "on_host.hpp"
 #include "update.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// O can step a model on the device by `step(parameters, gradients, stream)`, which only enqueues.
 /// The arguments are spans of device views, as for `optimizer_of`.
@@ -270,5 +269,4 @@ private:
     double norm_factor_ = 1;            // of the gradients that were measured last
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -7,9 +7,7 @@
 #include "../../device/ranks.hpp"
 #include "../gradients/slices.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Copies between tensors that one launch makes, again and again.
 class copy_launch {
@@ -107,6 +105,4 @@ private:
     copy_launch pack_gradients_, pack_values_, unpack_values_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -10,8 +10,7 @@
 #include "mirror.hpp"
 #include "streams.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // The rows on the device that this rank's backward passes reported in a step. Ranks have different
@@ -176,5 +175,4 @@ void sparse_allreduce(Comm& comm, const sparse_view<T, device>& mine, const into
     rows.reduce(calls, {.op = o.op, .codec = o.codec}, 1, 1, no_residual, o.name, stream);
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

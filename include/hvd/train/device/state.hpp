@@ -5,8 +5,7 @@
 #include "../optimizer/state.hpp"
 #include "optimizer.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 namespace detail {
 
@@ -105,5 +104,4 @@ void put_optimizer_state(distributed_optimizer<Comm, O, T>& optimizer, const O& 
                                  [&](auto& on_host) { on_host.optimizer() = from; });
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -6,9 +6,7 @@
 
 #include "../../device/ranks.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Makes later work of `after` wait for what `before` has been given. The event may serve again at
 // once, also while the streams are captured.
@@ -123,6 +121,4 @@ void run_between(device_session& session, cudaStream_t stream, F begin) {
     begin(own).wait(stream);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -13,9 +13,7 @@
 #include "shard.hpp"
 #include "streams.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The rules of hvd's optimizers that a launch on the device computes.
 template <class T>
@@ -329,6 +327,4 @@ struct device_update_for<O> {
 template <class O>
 using device_update_of = typename device_update_for<O>::type;
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

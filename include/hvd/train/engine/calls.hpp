@@ -18,9 +18,7 @@
 #include "../gradients/flat_allreduce.hpp"
 #include "../gradients/gradient_wire.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The agreements of training between the ranks of an engine. All have one name, so that ranks in
 // different agreements notice it. A rank that has joined agrees with everything.
@@ -220,6 +218,4 @@ void check_wire(engine_calls& calls, gradient_codec codec) {
     if (!reduces_wire_of<Backend>(codec)) refuse_call(calls, no_wire_text);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

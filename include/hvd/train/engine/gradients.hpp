@@ -13,8 +13,7 @@
 #include "../gradients/gradients.hpp"
 #include "calls.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // Gradients of a tape, each under its name.
@@ -117,5 +116,4 @@ void partial_distributed_gradients(engine<Backend>& on, const Values& parameters
     partial_distributed_gradients(calls, parameters, gradients, local, o);
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -19,9 +19,7 @@
 #include "../sparse/sparse_gradient.hpp"
 #include "calls.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The steps of a reducer on an engine, which matches calls by name: each gradient is a bucket, and
 // several threads may report them in any order. The ranks agree at the end of a step, when each has
@@ -265,6 +263,4 @@ private:
     std::optional<std::uint64_t> content_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -6,8 +6,7 @@
 #include "../sparse/sparse.hpp"
 #include "calls.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 // The other functions of training on an engine. All ranks call them in one order.
 
@@ -35,5 +34,4 @@ sparse_rows<T> sparse_allreduce(engine<Backend>& on, std::string_view name,
     return sparse_allreduce(calls, mine, rows, columns, o);
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -11,9 +11,7 @@
 #include "../../comm/plan.hpp"
 #include "sliced_state.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The numbers of this rank's elements: for each run its place and size, then its numbers.
 template <class T>
@@ -118,6 +116,4 @@ void collect_state(ranks_of_plan& ranks, const step_standing& mine, sliced_state
     }));
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

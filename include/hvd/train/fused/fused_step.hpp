@@ -14,8 +14,7 @@
 #include "../optimizer/optimizers.hpp"
 #include "collected_state.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 template <class T>
@@ -208,5 +207,4 @@ private:
     detail::sliced_state<value_type> state_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -12,9 +12,7 @@
 
 #include "../../core/error.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The numbers that an optimizer keeps of each parameter's elements: at most two.
 template <class T>
@@ -101,6 +99,4 @@ private:
     std::size_t at_ = 0, before_ = 0;  // the run of the last elements, and those before it
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -15,8 +15,7 @@
 #include "../agreement.hpp"
 #include "elements.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // Combines vectors pairwise, tensor by tensor. It holds one rank's slices of the vectors of all
@@ -316,5 +315,4 @@ void adasum_allreduce(Comm& comm, X&& x, const reduce_options& o = {}) {
     adasum_allreduce(comm, fused(detail::to_view(x)), o);
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -8,9 +8,7 @@
 #include "../calls.hpp"
 #include "flat_allreduce.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The calls of training on a communicator of the host. They are the same for all backends, so that
 // what stands on them is compiled once. It keeps the communicator's session.
@@ -52,6 +50,4 @@ private:
 template <class Calls>
 using plan_of = decltype(std::declval<Calls&>().plan_gradients({}, gradient_op::sum, {}));
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -13,9 +13,7 @@
 #include "options.hpp"
 #include "registry.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A bucket of gradients that one call reduces. The call is a plan, which starts when the last of
 // them is ready.
@@ -107,6 +105,4 @@ private:
     request running_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

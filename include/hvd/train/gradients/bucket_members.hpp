@@ -13,9 +13,7 @@
 #include "registry.hpp"
 #include "report_order.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 using member_lists = std::vector<std::vector<std::size_t>>;
 
@@ -118,6 +116,4 @@ inline std::size_t bucket_with_question(const member_lists& all, const parameter
     return chosen;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 
 #include "bucket_members.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The buckets of a step. They start in a fixed order, since calls are matched by order. All are
 // run, even if one fails, since the peers run them too. Ranks that were in another call made fewer.
@@ -149,6 +147,4 @@ private:
     bool together_ = true;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

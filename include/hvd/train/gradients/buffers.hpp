@@ -11,8 +11,7 @@
 #include "../agreement.hpp"
 #include "../tensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The way in which `synchronize_buffers` makes a buffer equal on all ranks.
 enum class buffer_policy : std::uint8_t {
@@ -137,5 +136,4 @@ private:
 };
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

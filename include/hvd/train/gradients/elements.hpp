@@ -13,9 +13,7 @@
 #include "../tensors.hpp"
 #include "options.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The elements of a tensor of training. Their C++ type is known where the tensor is registered;
 // behind that, code has these functions. Each takes n elements.
@@ -203,6 +201,4 @@ private:
     const element_kind* kind_ = nullptr;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -13,9 +13,7 @@
 #include "registry.hpp"
 #include "slices.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The gradients of a bucket with error feedback. Their sum travels in float, so that nothing is
 // lost before one rank has the mean of a slice. This rank alone rounds it to 16 bits, with the
@@ -149,6 +147,4 @@ private:
     request running_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -7,9 +7,7 @@
 #include "../../collective/call/call.hpp"
 #include "elements.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The allreduce of a fused list, for tensors of one type that only their element_kind knows. It is
 // in place, and owns its storage.
@@ -66,6 +64,4 @@ private:
     fused_buffer buffer_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

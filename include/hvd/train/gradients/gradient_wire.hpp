@@ -10,9 +10,7 @@
 #include "elements.hpp"
 #include "options.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // True if the backend reduces the elements that a codec makes. Not every backend can.
 template <class Half, class Backend>
@@ -89,6 +87,4 @@ inline std::size_t size_of(const std::vector<flat_tensor>& tensors) {
     return elements;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,8 +9,7 @@
 #include "gradient_wire.hpp"
 #include "options.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The parameters whose gradients `partial_distributed_gradients` leaves on their rank. They are
 /// known by their memory.
@@ -121,5 +120,4 @@ void partial_distributed_gradients(Comm& comm, const Values& parameters, const V
         if (is_local(i)) detail::scale(std::data(gradients)[i], 1.0 / comm.size());
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

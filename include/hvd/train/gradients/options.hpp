@@ -8,8 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 // g++ 12 takes the enumerators for declarations that shadow the operations of these names.
 #pragma GCC diagnostic push
@@ -103,5 +102,4 @@ constexpr const char* name_of(sparse_policy policy) {
 }
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -12,9 +12,7 @@
 #include "elements.hpp"
 #include "options.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 enum class parameter_kind : std::uint8_t { shared, local, sparse };
 
@@ -86,6 +84,4 @@ inline std::string described(const parameter_list& parameters) {
     return all;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

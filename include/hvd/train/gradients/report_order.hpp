@@ -10,9 +10,7 @@
 #include "../agreement.hpp"
 #include "options.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // All gradients in the order in which they are expected. Those after the first `reported` may stay
 // unreported.
@@ -128,6 +126,4 @@ private:
     std::vector<std::int64_t> places_;  // those that the ranks agreed on
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

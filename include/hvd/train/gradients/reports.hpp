@@ -13,8 +13,7 @@
 #include "registry.hpp"
 #include "report_order.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 namespace detail {
 
@@ -276,5 +275,4 @@ private:
 };
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -10,9 +10,7 @@
 #include "registry.hpp"
 #include "slices.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Residuals as checkpoints have them: for each parameter one float per element, in units of the
 // gradient that is applied, whatever the number of ranks. It is empty if nothing is pending.
@@ -66,6 +64,4 @@ void scatter_residuals(Comm& comm, parameter_list& parameters, const optimizer_o
     }
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

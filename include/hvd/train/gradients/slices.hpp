@@ -7,9 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The slice of a tensor that one rank reduces or steps: all of it without sharding.
 struct owned_slice {
@@ -58,6 +56,4 @@ inline owned_slice feedback_slice(std::size_t count, int rank, int ranks) {
     return slice_of<feedback_element>(count, rank, ranks);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -14,8 +14,7 @@
 #include "../../platform/thread.hpp"
 #include "../../protocol/agreement.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Makes batches in its own thread, at most `ahead` of them before they are used.
 ///
@@ -119,5 +118,4 @@ private:
     detail::thread thread_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -11,8 +11,7 @@
 
 #include "../../protocol/agreement.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The samples that are left over where the ranks can't all have as many.
 enum class sampler_rest : std::uint8_t {
@@ -199,5 +198,4 @@ private:
     std::vector<std::size_t> mine_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -11,9 +11,7 @@
 #include "../gradients/adasum.hpp"
 #include "../gradients/registry.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A step that one rank has taken by itself. It is withheld until the ranks have combined its
 // changes, so that a failure leaves the parameters as they were before.
@@ -82,6 +80,4 @@ private:
     std::vector<std::vector<std::byte>> kept_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -11,8 +11,7 @@
 #include "../../kernel/pack.hpp"
 #include "state.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // A checksum of bytes. Two inputs of which only one word differs have different checksums, since
@@ -144,5 +143,4 @@ void compare_across(distributed_optimizer<Comm, O, T>& optimizer) {
     });
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

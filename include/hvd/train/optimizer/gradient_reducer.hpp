@@ -17,9 +17,7 @@
 #include "options_agreement.hpp"
 #include "ordered_steps.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 /// The part of a distributed_optimizer that depends neither on the optimizer inside nor on the type
 /// of the elements: it has the parameters, reduces their gradients, and says when the optimizer
@@ -484,6 +482,4 @@ void gradient_reducer<Steps>::step_by_adasum(void (*step)(void*, double), void* 
         .combine(calls(), epoch_.name(), [&] { step(optimizer, factor); }, steps_.question().get());
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

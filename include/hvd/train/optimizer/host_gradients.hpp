@@ -11,9 +11,7 @@
 #include "synchronized.hpp"
 #include "typed_gradients.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The steps on an engine, which train/engine/ knows, or on a communicator.
 template <class Calls>
@@ -110,6 +108,4 @@ private:
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,8 +9,7 @@
 
 #include "synchronized.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// A factor for the loss, with which small gradients do not vanish in 16 bits. It adapts itself as
 /// LibTorch's gradient scaler does. The gradients travel scaled, and the step divides them. A step
@@ -90,5 +89,4 @@ private:
     }
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

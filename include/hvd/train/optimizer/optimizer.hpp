@@ -10,8 +10,7 @@
 #include "host_gradients.hpp"
 #include "optimizers.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 /// O shows its state to `broadcast_optimizer_state` and checkpoints. `for_each_slot(f)` calls
 /// `f(name, slots)`, and `for_each_number(f)` calls `f(name, number&)`, each in a fixed order.
 /// `slots` has one array for each parameter: `optimizers::slots<T>&`, `optimizers::step_counts&`,
@@ -188,5 +187,4 @@ private:
     Optimizer optimizer_;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -12,8 +12,7 @@
 #include "../sparse/rows.hpp"
 #include "../tensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Optimizers as plain structs. Their settings are members, and `step(parameters, gradients)`
 /// changes the parameters. They know nothing of ranks; `distributed_optimizer` distributes them.
@@ -378,5 +377,4 @@ struct optimizer_element<Optimizer> {
 
 }  // namespace detail
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

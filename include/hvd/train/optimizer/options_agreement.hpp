@@ -10,9 +10,7 @@
 #include "../gradients/registry.hpp"
 #include "optimizers.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The abilities of a backend, for code that does not know it.
 struct backend_abilities {
@@ -93,6 +91,4 @@ void agree_on_options(Comm& comm, const char* name, const optimizer_options& o,
     });
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

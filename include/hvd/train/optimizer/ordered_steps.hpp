@@ -14,9 +14,7 @@
 #include "../sparse/sparse_gradient.hpp"
 #include "options_agreement.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The steps of a reducer whose calls the ranks match by their order. The ranks agree before a step
 // if something has changed. `Reducer` is a gradient_reducer with such steps.
@@ -245,6 +243,4 @@ private:
     any_communicator calls_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,8 +9,7 @@
 
 #include "optimizer.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Copies the root's parameters to all ranks, by one fused message.
 ///
@@ -142,5 +141,4 @@ void broadcast_optimizer_state(distributed_optimizer<Comm, O, T>& optimizer, roo
     });
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

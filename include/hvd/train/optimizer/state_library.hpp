@@ -20,15 +20,11 @@
     HVD_OPTIMIZER(B, optimizers::adamw<float>)    \
     HVD_OPTIMIZER(B, optimizers::adadelta<float>)
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // All backends have these in common.
 HVD_INSTANTIATE class HVD_API gradient_reducer<ordered_steps>;
 HVD_INSTANTIATE class HVD_API typed_gradients<ordered_steps, float>;
 HVD_INSTANTIATE class HVD_API host_gradients<ordered_steps, float>;
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

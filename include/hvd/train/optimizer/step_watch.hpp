@@ -11,8 +11,7 @@
 #include "../../platform/clock.hpp"
 #include "optimizer.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// The mean times of a training step on one rank, in seconds.
 struct step_times {
@@ -189,5 +188,4 @@ private:
     std::int64_t computing_ = 0, waiting_ = 0, updating_ = 0;
 };
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -12,8 +12,7 @@
 #include "../sparse/rows.hpp"
 #include "../tensors.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 template <class Steps, class T>
 class host_gradients;
@@ -154,5 +153,4 @@ void clip_by_norm(synchronized_gradients<T, device>& gradients, double largest) 
     if (largest < gradients.largest_norm_) gradients.largest_norm_ = largest;
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -5,10 +5,8 @@
 #include "../../comm/threads_library.hpp"
 #include "state_library.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 HVD_OPTIMIZERS(threads)
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

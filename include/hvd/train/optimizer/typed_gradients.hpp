@@ -10,9 +10,7 @@
 #include "../sparse/sparse_gradient.hpp"
 #include "gradient_reducer.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 /// The functions of a distributed_optimizer that name the type of the elements, on the host and on
 /// devices: they register parameters, and give their tensors back.
@@ -153,6 +151,4 @@ private:
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,8 +8,7 @@
 
 #include "../../core/tensor_view.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Rows of a table whose other rows are zero. The i-th row of `values` belongs to row `indices[i]`.
 ///
@@ -72,5 +71,4 @@ void for_each_row(const tensor_view<T>& table, std::span<const std::int64_t> ind
 }
 
 }  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -13,8 +13,7 @@
 #include "../gradients/gradient_wire.hpp"
 #include "rows.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 
 /// Options of a sparse allreduce. All ranks give the same.
 struct sparse_options {
@@ -294,5 +293,4 @@ void sparse_allreduce(Comm& comm, const sparse_view<T>& mine, const into_view<Vi
         [](std::span<T> to, std::span<const T> row) { std::ranges::copy(row, to.begin()); });
 }
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

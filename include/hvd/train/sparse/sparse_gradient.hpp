@@ -7,9 +7,7 @@
 
 #include "sparse.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Rounds elements, each with what was lost of it before, which gets what is lost now.
 template <class Half, class T>
@@ -221,6 +219,4 @@ public:
     void commit(std::vector<float>& residual) override { rows_of::commit(residual); }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

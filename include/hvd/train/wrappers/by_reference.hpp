@@ -7,8 +7,7 @@
 
 #include "../optimizer/optimizers.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace detail {
 
 // The members of an optimizer by reference that hvd uses if the optimizer has them.
@@ -95,5 +94,4 @@ struct by_reference : hvd::detail::members_by_reference<O> {
 };
 
 }  // namespace optimizers
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

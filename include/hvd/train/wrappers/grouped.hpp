@@ -12,8 +12,7 @@
 #include "../../core/lean/text.hpp"
 #include "../optimizer/optimizers.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace optimizers {
 
 /// Any of these optimizers with groups of parameters that have rates and other numbers of their
@@ -173,5 +172,4 @@ private:
 };
 
 }  // namespace optimizers
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

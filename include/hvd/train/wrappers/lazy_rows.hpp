@@ -10,8 +10,7 @@
 
 #include "../optimizer/optimizers.hpp"
 
-namespace hvd {
-inline namespace v0 {
+namespace hvd::inline v0 {
 namespace optimizers {
 
 /// Any of these optimizers, lazy in sparse parameters: `lazy_rows<adam<float>>{{.rate = 1e-3f}}`.
@@ -106,5 +105,4 @@ private:
 };
 
 }  // namespace optimizers
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

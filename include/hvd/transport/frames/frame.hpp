@@ -5,9 +5,7 @@
 #include "../../core/tuning.hpp"
 #include "../../protocol/failure_notice.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // All that goes through a connection between two ranks of a communicator is frames: a head, and the
 // bytes that it announces. A message of data is one frame or several.
@@ -38,6 +36,4 @@ struct frame {
 };
 static_assert(sizeof(frame) == 8);
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -11,9 +11,7 @@
 
 #include "frame.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The receiving half of a connection. Data goes straight to where the caller wants it. Data that
 // nobody has asked for yet stays with the system, except for what lies before a notice that is
@@ -230,6 +228,4 @@ private:
     const char* reason_ = "";
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

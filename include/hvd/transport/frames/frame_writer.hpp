@@ -12,9 +12,7 @@
 
 #include "frame.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The sending half of a connection: messages of data, from the memory of the caller, and notices,
 // which it keeps. A notice goes before the next frame of data.
@@ -136,6 +134,4 @@ private:
     bool probes_ = false, kept_ = false, writes_ = true;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

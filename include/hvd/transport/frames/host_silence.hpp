@@ -6,9 +6,7 @@
 #include "../../platform/linux.hpp"
 #include "../../platform/network/socket.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Finds out if the host at the other end of a connection is silent. The system of a host
 // acknowledges what comes, also for a process that is busy or stopped, so a host that acknowledges
@@ -56,6 +54,4 @@ private:
     bool wants_probe_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

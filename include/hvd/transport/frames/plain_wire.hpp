@@ -4,9 +4,7 @@
 
 #include "../../platform/network/socket.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The bytes of a connection between two ranks, as they are. A wire of another kind has the same
 // functions (see interop/openssl.hpp). None of them blocks.
@@ -63,6 +61,4 @@ private:
     descriptor socket_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 #include "host_silence.hpp"
 #include "plain_wire.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The messages of one rank of a communicator: a connection to every other rank, with data and
 // notices. Memory of the caller is used without a copy, since a connection can be left in the
@@ -180,6 +178,4 @@ private:
 
 using tcp_messages = basic_tcp_messages<plain_wire>;
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

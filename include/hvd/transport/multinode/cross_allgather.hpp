@@ -5,9 +5,7 @@
 #include "../../core/tuning.hpp"
 #include "node_crossing.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Every rank has one block, and all ranks get all blocks. A block goes to each other node once, to
 // the partner of its rank there, who gives it to the ranks of that node. So the network paths of
@@ -85,6 +83,4 @@ private:
     bool awaited_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

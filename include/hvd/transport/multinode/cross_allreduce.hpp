@@ -6,9 +6,7 @@
 #include "../operation.hpp"
 #include "cross_reduce_scatter.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // An endpoint whose library can allreduce between nodes: among the ranks with the same local rank,
 // if every node has one. allreduce_across() waits.
@@ -148,6 +146,4 @@ private:
     table<const std::byte*> inputs_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

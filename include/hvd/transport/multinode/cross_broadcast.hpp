@@ -5,9 +5,7 @@
 #include "../../core/tuning.hpp"
 #include "cross_allgather.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The block of one rank goes to all ranks. A small block goes straight to one rank of each node. A
 // large block is cut into slices, one for each rank. Every rank gets its slice from the ranks of
@@ -99,6 +97,4 @@ private:
     bool small_ = true;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

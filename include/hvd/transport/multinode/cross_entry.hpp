@@ -7,9 +7,7 @@
 #include "../packets.hpp"
 #include "cross_reduce_scatter.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The begin of a call: every rank gets the headers of all ranks, and the data of a small call with
 // them. The ranks of a node show each other their headers, and each rank sends all headers of its
@@ -252,6 +250,4 @@ private:
     table<const std::byte*> inputs_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

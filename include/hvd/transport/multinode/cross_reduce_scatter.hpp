@@ -6,9 +6,7 @@
 #include "node_crossing.hpp"
 #include "partial_reduction.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Each rank gets its slice of a reduction: every node reduces that slice over its own ranks, in
 // rank order, and sends the result to the rank, which reduces the results of the nodes in the order
@@ -127,6 +125,4 @@ private:
     table<const std::byte*> inputs_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

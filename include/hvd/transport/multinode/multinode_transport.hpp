@@ -10,9 +10,7 @@
 #include "cross_entry.hpp"
 #include "cross_reduce_scatter.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Moves data between ranks of several nodes: by memory inside a node, by messages between nodes.
 // Data that several ranks of a node need is sent to that node once.
@@ -313,6 +311,4 @@ private:
     int phase_ = 0;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -9,9 +9,7 @@
 #include "../packets.hpp"
 #include "../shm/shm_transport.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The two parts of a step that crosses nodes: the memory of this rank's node, and the endpoint to
 // the ranks of the other nodes. It knows which of the two is waited for. A step begins something,
@@ -127,6 +125,4 @@ private:
     bool under_way_ = false, awaits_endpoint_ = false, in_node_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -5,9 +5,7 @@
 #include "../node_map.hpp"
 #include "../operation.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The reduction of some of the ranks, which is neither divided nor postscaled in the end. Its
 // results are reduced again, with the others' and with all that is left to do. Its `op` is the
@@ -63,6 +61,4 @@ inline double partial_power(dtype id, std::uint8_t op_id, double prescale, doubl
     return 1 / (growth < shrinks ? growth : shrinks);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -10,9 +10,7 @@
 #include "../../platform/shared_memory.hpp"
 #include "../../protocol/call_header.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // An address that every rank of a node understands: a segment, which each rank has mapped at an
 // address of its own, and an offset into it. Segment 0 stands for memory that other ranks can't
@@ -223,6 +221,4 @@ private:
     int refusal_ = 0;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,9 +8,7 @@
 #include "../transport.hpp"
 #include "shm_region.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Ranks of one node wait for each other here, and show each other headers.
 //
@@ -353,6 +351,4 @@ private:
     std::uint64_t losses_ = 0;           // of parts of segments, when the places were found
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -6,9 +6,7 @@
 #include "../../kernel/copy.hpp"
 #include "shm_ring.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The primitives that move blocks between ranks of one node: straight from the tensors if every
 // rank can reach them, otherwise through the windows, in chunks that stay in the caches.
@@ -226,6 +224,4 @@ private:
     std::vector<std::byte> brought_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -13,9 +13,7 @@
 #include "segments.hpp"
 #include "sleepers.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The thing that a rank shows to the others in a step.
 enum class content : std::uint32_t {
@@ -144,6 +142,4 @@ private:
     shared<segments> reachable_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -6,9 +6,7 @@
 #include "shm_barrier.hpp"
 #include "store_choice.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The windows of a rank: a ring, which it fills and its peers read.
 //
@@ -219,6 +217,4 @@ private:
     std::uint64_t step_of_chunks_ = 0, written_of_chunks_ = 0;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -7,9 +7,7 @@
 #include "../list_segment.hpp"
 #include "shm_exchange.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Moves data between the ranks of one node, who have memory in common.
 //
@@ -370,6 +368,4 @@ private:
     std::size_t done_ = 0;                // bytes of this rank's slices that are updated
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,9 +8,7 @@
 #include "../../core/tuning.hpp"
 #include "../../platform/futex.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Lets ranks of a node sleep until the last of them has come. While nobody sleeps, a rank that
 // shows something pays for a fence and a look at a count that rarely changes.
@@ -55,6 +53,4 @@ private:
     atomic<std::uint32_t> count_{0}, bell_{0};
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -5,9 +5,7 @@
 #include "../../kernel/copy.hpp"
 #include "../../platform/clock.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Chooses how a rank writes into its windows, by the time that it takes to fill one and to read the
 // peers', which choose in the same way. It tries each kind a few times, keeps the fastest, and
@@ -87,6 +85,4 @@ private:
            read_times_[3] = {unknown, unknown, unknown};
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -5,9 +5,7 @@
 #include "../../platform/clock.hpp"
 #include "handshake.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 inline bool await_socket(const descriptor& socket, int events, time_point until) {
     for (;;) {
@@ -85,6 +83,4 @@ private:
     bool is_foreign_ = false;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

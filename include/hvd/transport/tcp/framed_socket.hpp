@@ -6,9 +6,7 @@
 
 #include "../../platform/network/socket.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // True if a connection that ended so was closed by the peer's system: the peer has closed it or is
 // dead. The errors are those of the first read and write that failed, 0 for the end of the stream
@@ -136,6 +134,4 @@ private:
     const char* reason_ = "";
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

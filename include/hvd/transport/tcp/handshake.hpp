@@ -6,9 +6,7 @@
 #include "../../platform/network/socket.hpp"
 #include "sha256.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 using shared_secret = std::array<std::byte, 32>;
 
@@ -191,6 +189,4 @@ private:
     const char* reason_ = "";
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

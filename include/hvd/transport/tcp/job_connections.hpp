@@ -14,9 +14,7 @@
 #include "pending_connections.hpp"
 #include "rendezvous_client.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Makes the connections of one process of a job, which knows where all others listen. Each
 // communicator has connections of its own, under a number (its context) that its ranks know
@@ -344,6 +342,4 @@ private:
     atomic<int> active_{0};
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -6,9 +6,7 @@
 
 #include "handshake.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The secret of a job as text: 64 hexadecimal digits. Errors never show it.
 constexpr std::size_t secret_digits = 2 * sizeof(shared_secret);
@@ -90,6 +88,4 @@ inline shared_secret connection_secret(const shared_secret& secret, int connecti
     return hmac_sha256(secret, said);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -7,9 +7,7 @@
 #include "../../core/settings/configuration.hpp"
 #include "../../protocol/call_header.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Reads the variables of hvd's launcher, and no others.
 template <class Options>
@@ -77,6 +75,4 @@ inline tcp_options place_from_environment() {
     return own;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

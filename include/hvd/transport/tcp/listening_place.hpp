@@ -4,9 +4,7 @@
 
 #include "../../platform/network/socket.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Where a rank listens. Ranks send it.
 struct listening_place {
@@ -22,6 +20,4 @@ struct listening_place {
     }
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

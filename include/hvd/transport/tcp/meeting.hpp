@@ -7,9 +7,7 @@
 #include "outgoing_connection.hpp"
 #include "pending_connections.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Brings the connections of one rank about: one to `parent` (-1: none), and one from each of
 // `children`. Each is authenticated. Others that connect meanwhile are refused and do no harm.
@@ -93,6 +91,4 @@ private:
     std::vector<connection> made_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -8,9 +8,7 @@
 #include "handshake.hpp"
 #include "listening_place.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A connection that a rank makes to another one. It tries the addresses one after another, again
 // and again: the other may not listen yet, and an address may be that of a bridge that leads
@@ -98,6 +96,4 @@ private:
     message tried_, why_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -12,9 +12,7 @@
 #include "../../protocol/call_header.hpp"
 #include "listening_place.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // True for a process that no launcher has started: a job of its own.
 inline bool is_alone(const tcp_options& o) {
@@ -75,6 +73,4 @@ inline listening_place known_place_of(const tcp_options& o, std::uint16_t port,
     return place;
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -10,9 +10,7 @@
 #include "../../platform/clock.hpp"
 #include "handshake.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // Connections that have come to a listening socket and have not proved yet that they belong to the
 // job. Each has a buffer of fixed size. It is dropped if it says nothing for some seconds; the
@@ -105,6 +103,4 @@ private:
     const char* why_refused_ = "";
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -6,9 +6,7 @@
 #include "pending_connections.hpp"
 #include "rendezvous_messages.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The place where the ranks of a job find each other. Every rank proves that it knows the secret
 // and tells where it listens. When all have come, each gets the places of all. One thread serves; a
@@ -198,6 +196,4 @@ private:
     std::vector<pollfd> fds_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

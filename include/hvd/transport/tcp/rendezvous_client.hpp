@@ -7,9 +7,7 @@
 #include "job_secret.hpp"
 #include "rendezvous_messages.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // The ranks of a job, as the rendezvous has told them.
 struct job_table {
@@ -128,6 +126,4 @@ private:
     another_kind elastic_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

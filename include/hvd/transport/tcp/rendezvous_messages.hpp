@@ -8,9 +8,7 @@
 #include "handshake.hpp"
 #include "listening_place.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // A rank's message to the rendezvous, once each has proved that it knows the secret.
 struct registration {
@@ -41,6 +39,4 @@ std::span<const std::byte> wire_bytes(const T& value) {
     return {reinterpret_cast<const std::byte*>(&value), sizeof value};
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -10,9 +10,7 @@
 
 #include "../../standard.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // SHA-256 (FIPS 180-4) and HMAC (RFC 2104). A library would be one more thing that every user of
 // the headers has to link; tests compare with the vectors of FIPS and of RFC 4231.
@@ -127,6 +125,4 @@ inline bool equal_digests(std::span<const std::byte> a, std::span<const std::byt
     return a.size() == b.size() && differs == std::byte(0);
 }
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail

@@ -10,9 +10,7 @@
 #include "own_place.hpp"
 #include "rendezvous.hpp"
 
-namespace hvd {
-inline namespace v0 {
-namespace detail {
+namespace hvd::inline v0::detail {
 
 // @throws usage_error for options that say too little, or contradict each other
 [[gnu::cold]] inline void check_tcp_options(const tcp_options& o) {
@@ -218,6 +216,4 @@ private:
     std::vector<owner<leftover>> leftovers_;
 };
 
-}  // namespace detail
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0::detail
