@@ -295,9 +295,9 @@ TEST_CASE("ranks with different secrets refuse each other, and say why") {
 namespace {
 
 // A peer that knows no secret and speaks TLS all the same.
-class pending_connection {
+class outsider {
 public:
-    stranger(descriptor socket, bool connects)
+    outsider(descriptor socket, bool connects)
         : socket_(std::move(socket)), context_(SSL_CTX_new(TLS_method())), ssl_(nullptr) {
         EVP_PKEY* const key = EVP_EC_gen("P-256");
         X509* const paper = X509_new();
@@ -315,7 +315,7 @@ public:
         const frame greeting{0, frame::kind::encrypted};
         CHECK(::send(socket_.number(), &greeting, sizeof greeting, MSG_NOSIGNAL) == 8);
     }
-    ~stranger() {
+    ~outsider() {
         SSL_free(ssl_);
         SSL_CTX_free(context_);
         ERR_clear_error();
@@ -340,7 +340,7 @@ TEST_CASE("a peer that has a certificate in the place of the secret is refused")
     for (int rank = 0; rank < 2; ++rank) {
         descriptor socket[2];
         open_both_ends(socket);
-        pending_connection other(std::move(socket[1 - rank]), rank == 0);
+        outsider other(std::move(socket[1 - rank]), rank == 0);
         auto end = messages_over<tls_wire>(socket, rank);
         std::byte place[64];
         end.receive(1 - rank, place, sizeof place);
