@@ -121,15 +121,16 @@ need_elsewhere() {
   exit 1
 }
 
-# configure FOLDER OPTION...: sets the folder up, and does so anew if the options or the compiler have changed.
+# configure FOLDER OPTION...: sets the folder up, and does so anew if the options or the compiler have changed. Meson's CMake writes
+# into the folder in which it is started, so that each setup has its own.
 configure() {
-  local folder="$1" options="$1.options"
+  local folder="$1" options="$1.options" source="$PWD"
   shift
   if [[ -f "$folder/build.ninja" && "$(cat "$options" 2>/dev/null)" == "${CXX:-} $*" ]]; then
     ninja -C "$folder" build.ninja >"$folder.log" 2>&1 || { cat "$folder.log" && return 1; }
   else
     rm -rf "$folder" && mkdir -p "$folder"
-    meson setup "$folder" "$@" >"$folder.log" 2>&1 || { cat "$folder.log" && return 1; }
+    (cd "$folder" && meson setup . "$source" "$@") >"$folder.log" 2>&1 || { cat "$folder.log" && return 1; }
     echo "${CXX:-} $*" >"$options"
   fi
 }

@@ -68,7 +68,8 @@ class Build:
         return options
 
     def configure(self, with_mpi=True, extra=()):
-        """Sets the folder up, and does so anew if options, compiler or the libraries that Meson looks for have changed."""
+        """Sets the folder up, and does so anew if options, compiler or the libraries that Meson looks for have changed. Meson's CMake writes into
+        the folder in which it is started: each setup has its own, since another may run, and Doxygen reads this repository's."""
         options = [*self.options(with_mpi), *extra]
         environment = self.environment()
         stamp, log = self.folder.with_suffix(".options"), self.folder.with_suffix(".log")
@@ -78,9 +79,9 @@ class Build:
         else:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
-            command = ["meson", "setup", self.folder, *options]
+            command = ["meson", "setup", ".", ROOT, *options]
         with open(log, "w") as output:
-            if subprocess.run(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL).returncode:
+            if subprocess.run(command, cwd=self.folder, env=environment, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL).returncode:
                 raise Broken("configure", log)
         stamp.write_text(said)
 

@@ -53,8 +53,8 @@ BUILDS = {
     "nompi": {"compiler": "g++", "options": [*EVERYTHING, "-Dmpi=disabled", "-Dtorch=disabled", "-Dexamples=disabled", *NO_TOOLS], "packages": ["base", "libraries"]},
     # Other processors, emulated. An emulated program sees memory in the order of this machine's processor, so that these builds say
     # little about orders of memory.
-    "aarch64": {"variables": {"HVD_TEST_RANKS": "1,2,3"}, "options": [*EVERYTHING, *CROSS, "--cross-file", "tools/cross/aarch64.ini"], "packages": ["base", "aarch64"]},
-    "riscv64": {"variables": {"HVD_TEST_RANKS": "1,2,3"}, "options": [*EVERYTHING, *CROSS, "--cross-file", "tools/cross/riscv64.ini"], "packages": ["base", "riscv64"]},
+    "aarch64": {"variables": {"HVD_TEST_RANKS": "1,2,3"}, "options": [*EVERYTHING, *CROSS, "--cross-file", f"{ROOT}/tools/cross/aarch64.ini"], "packages": ["base", "aarch64"]},
+    "riscv64": {"variables": {"HVD_TEST_RANKS": "1,2,3"}, "options": [*EVERYTHING, *CROSS, "--cross-file", f"{ROOT}/tools/cross/riscv64.ini"], "packages": ["base", "riscv64"]},
     "bench": {"compiler": "clang", "options": ["-Dtests=disabled", "-Dexamples=disabled", "-Dbenchmarks=enabled", "-Ddebug=false", "-Doptimization=0",
               *OPENMPI, *BOOST, *NO_TOOLS], "packages": ["base", "mpi", "libraries", "clang", "bench"]},
     # The real CUDA and NCCL, and no MPI; without a GPU its tests are skipped.
@@ -87,7 +87,7 @@ STAGES = [
     # Ranks and jobs that wait for a deadline need no processor.
     {"name": "elastic", "build": "clang", "parallel": 2, "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [200, 270], "units": [7, 8]},
     {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 3, "packages": ["network"], "cpu": [200, 260], "units": [10, 15]},
-    {"name": "launcher", "build": "clang", "parallel": 2, "tests": ["launcher"], "packages": ["venv"], "packages_of_all": ["slurm"], "cpu": [90, 80], "units": [10, 7]},
+    {"name": "launcher", "build": "clang", "parallel": 2, "tests": ["launcher"], "packages": ["venv"], "packages_of_all": ["slurm"], "cpu": [90, 80], "units": [10, 8]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
     {"name": "asan", "build": "asan", "level": "all", "slower": 4, "parallel": 1.5, "but": [*NOT_SANITIZED, "engine.*.mpi*"],
