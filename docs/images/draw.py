@@ -120,8 +120,8 @@ def scan():
 
 
 def exscan():
-    return before_and_after("exscan: every rank gets the reduction of the tensors of the ranks before it; rank 0 keeps its own",
-                            "sum", [letters(r) for r in range(3)], [letters(0), prefixes(1), prefixes(2)])
+    return before_and_after("exscan: every rank gets the reduction of the tensors of the ranks before it, and rank 0 that of none",
+                            "sum", [letters(r) for r in range(3)], [[("0", [])] * 3, prefixes(1), prefixes(2)])
 
 
 def broadcast():

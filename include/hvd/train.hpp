@@ -25,7 +25,6 @@
 #include "train/sparse/sparse.hpp"
 #include "train/uneven.hpp"
 #include "train/vjp.hpp"
-#include "train/wrappers/by_reference.hpp"
 #include "train/wrappers/grouped.hpp"
 #include "train/wrappers/lazy_rows.hpp"
 

@@ -26,6 +26,7 @@ template <class T>
 class tensor {
 public:
     explicit tensor(std::size_t n = 0) : size_(n), data_(new T[n]()) {}
+    tensor(std::size_t n, T value) : tensor(n) { std::fill_n(data(), n, value); }
     tensor(const tensor& other) : tensor(other.size_) { std::copy_n(other.data(), size_, data()); }
 
     T* data() { return data_.get(); }
@@ -243,6 +244,26 @@ template <class Op>
 std::string name_of(const Op&) {
     return std::string(hvd::detail::op_names[Op::id]) +
            (hvd::detail::is_rounded<Op> ? " (rounded)" : "");
+}
+
+// What changes no result of an operation, and zeros for a mean of nothing.
+template <class T, class Op>
+T of_none(const Op&) {
+    using std::is_same_v;
+    constexpr bool min = is_same_v<Op, hvd::op::min>, max = is_same_v<Op, hvd::op::max>;
+    if constexpr (min || max) {
+        if constexpr (hvd::detail::is_float_element<T>)
+            return T(min ? std::numeric_limits<float>::infinity()
+                         : -std::numeric_limits<float>::infinity());
+        else return min ? std::numeric_limits<T>::max() : std::numeric_limits<T>::lowest();
+    } else if constexpr (is_same_v<Op, hvd::op::bit_and>) {
+        if constexpr (is_same_v<T, bool>) return true;
+        else return T(~T(0));
+    } else if constexpr (is_same_v<Op, hvd::op::product> || is_same_v<Op, hvd::op::logical_and>) {
+        return T(1.0f);
+    } else {
+        return T(0.0f);
+    }
 }
 
 // Empty, small and odd sizes, and one above the largest chunk.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <cstring>
+#include <limits>
 #include <set>
 
 #include "disagreement.hpp"
@@ -60,7 +61,7 @@ void check_limits(std::size_t window_bytes) {
     on_every_transport(
         [&](auto& comm) {
             const tensor<T> inclusive = reference<T>(hvd::sum, comm.rank() + 1),
-                            exclusive = comm.rank() == 0 ? input<T>(0, period)
+                            exclusive = comm.rank() == 0 ? tensor<T>(period, T(0))
                                                          : reference<T>(hvd::sum, comm.rank());
             for (const std::size_t n : limits<T>(comm.size(), window_bytes)) {
                 INFO(n, " elements");
@@ -187,6 +188,7 @@ TEST_CASE("a scan calls a callable with captures as they are now") {
 
 TEST_CASE("scans scale before and after the reduction, and divide by the ranks that contribute") {
     on_every_transport([](auto& comm) {
+        constexpr float infinity = std::numeric_limits<float>::infinity();
         const int r = comm.rank();
         for (const std::size_t n : {std::size_t(5), std::size_t(30011)}) {
             std::vector<float> x(n, float(r + 1)), y = x;
@@ -195,7 +197,7 @@ TEST_CASE("scans scale before and after the reduction, and divide by the ranks t
             comm.exscan(y, hvd::max, {.prescale = -2, .postscale = 0.25});
             comm.scan(z, hvd::average(hvd::rounding::down), {.postscale = 2});
             CHECK(x == std::vector<float>(n, 4 * float(r + 2)));
-            CHECK(y == std::vector<float>(n, r == 0 ? 1 : -0.5f));
+            CHECK(y == std::vector<float>(n, r == 0 ? -infinity : -0.5f));
             CHECK(z == std::vector<int>(n, 3 * r));
         }
     });
@@ -214,12 +216,12 @@ TEST_CASE("strided tensors are scanned, and what lies between their elements sta
                             [&](std::size_t i) { return i % 2 == 0 ? value : between; }) == 0);
             };
             comm.exscan(column(in), column(out), hvd::sum);
-            check(out, r == 0 ? -1 : before, -1);
+            check(out, before, -1);
             check(in, r + 1, r + 1);
             comm.scan(column(in), column(out), hvd::sum);
             check(out, sum, -1);
             comm.exscan(column(x), hvd::sum);
-            check(x, r == 0 ? 1 : before, r + 1);
+            check(x, before, r + 1);
             comm.scan_async(column(in), hvd::sum).wait();
             check(in, sum, r + 1);
         }
@@ -248,7 +250,7 @@ TEST_CASE("several tensors are scanned in one call, also of several types") {
             comm.exscan_async(hvd::fuse(a, b, c), hvd::sum).wait();
             CHECK(a == std::vector<float>(n, float(sum - r)));
             CHECK(b == std::vector<double>(3, 2 * (sum - r)));
-            CHECK(c == (r == 0 ? 1 : sum));
+            CHECK(c == sum);
             std::vector<std::vector<float>> list{std::vector<float>(n, 1),
                                                  std::vector<float>(2, 2)};
             comm.scan(hvd::fuse(list), hvd::average);
@@ -272,7 +274,8 @@ TEST_CASE("scans that are begun complete in order and keep their callable") {
         pending.push_back(comm.scan_async(large, hvd::sum));
         for (hvd::request& one : pending) one.wait();
         CHECK(x == std::vector<int>(1000, (r + 1) * (r + 2) / 2));
-        CHECK(out == std::vector<int>(1000, r == 0 ? -1 : r * (r + 1) / 2));
+        constexpr int lowest = std::numeric_limits<int>::lowest();
+        CHECK(out == std::vector<int>(1000, r == 0 ? lowest : r * (r + 1) / 2));
         CHECK(large == std::vector<int>(100003, r + 1));
     });
 }

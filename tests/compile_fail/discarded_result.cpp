@@ -10,5 +10,5 @@
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
     comm.allgather_async(values);         // BAD
-    comm.allgather_async(values).wait();  // GOOD
+    (void)comm.allgather_async(values).wait();  // GOOD
 }

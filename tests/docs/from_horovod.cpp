@@ -256,7 +256,7 @@ TEST_CASE("Horovod's data and files have their form here") {
         optimizer.register_parameter("w", w, dw);
         std::vector<hvd::metric> metrics = {{"accuracy", 0.9}};
         hvd::training_progress progress{.epoch = 3, .samples_done = 6};
-        hvd::best_so_far best;
+        hvd::best_so_far best(hvd::best_so_far::direction::up);
         if (best.improves(metrics[0].mean)) hvd::save_checkpoint(path, optimizer, progress);
         w[0] = 0;
         progress = hvd::load_checkpoint(path, optimizer);

@@ -144,7 +144,7 @@ void scan(communicator& world) {
 void exscan(communicator& world) {
     const std::size_t samples = 10 + std::size_t(world.rank());
     //! [exscan]
-    std::size_t first = 0;                   // stays as it is on rank 0
+    std::size_t first = 0;                   // 0 on rank 0
     world.exscan(samples, first, hvd::sum);  // the number of samples of the ranks before this one
     //! [exscan]
     std::size_t expected = 0;
@@ -193,6 +193,14 @@ void broadcast_object(communicator& world) {
     world.broadcast_object(classes, hvd::root{0});
     //! [broadcast_object]
     CHECK(classes == std::vector<std::string>{"coat", "shirt", "sandal"});
+}
+
+void copy_of_root(communicator& world) {
+    const std::vector<std::string> mine{std::to_string(world.rank())};
+    //! [copy_of_root]
+    const std::vector<std::string> of_root = world.copy_of_root(mine, hvd::root{0});
+    //! [copy_of_root]
+    CHECK(of_root == std::vector<std::string>{"0"});
 }
 
 void allgather_object(communicator& world) {
@@ -547,6 +555,7 @@ HVD_TEST_SNIPPET(exscan)
 HVD_TEST_SNIPPET(alltoall)
 HVD_TEST_SNIPPET(barrier)
 HVD_TEST_SNIPPET(broadcast_object)
+HVD_TEST_SNIPPET(copy_of_root)
 HVD_TEST_SNIPPET(allgather_object)
 HVD_TEST_SNIPPET(fuse)
 HVD_TEST_SNIPPET(arena)

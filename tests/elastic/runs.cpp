@@ -107,6 +107,36 @@ report train(const hvd::run_elastic_options& o, std::int64_t steps, Fault fault,
 
 constexpr auto nothing = [](auto&, std::int64_t) {};
 
+// Keeps the lines that hvd writes meanwhile.
+class kept_lines {
+public:
+    kept_lines() { all().clear(); }
+    kept_lines(const kept_lines&) = delete;
+    ~kept_lines() { hvd::set_error_sink(before_); }
+
+    std::ptrdiff_t count(std::string_view text) const {
+        const std::lock_guard lock(mutex());
+        return std::ranges::count_if(all(), [&](const std::string& line) {
+            return line.find(text) != std::string::npos;
+        });
+    }
+
+private:
+    static std::mutex& mutex() {
+        static std::mutex one;
+        return one;
+    }
+    static std::vector<std::string>& all() {
+        static std::vector<std::string> lines;
+        return lines;
+    }
+    static void keep(std::string_view line) {
+        const std::lock_guard lock(mutex());
+        all().emplace_back(line);
+    }
+    hvd::message_sink before_ = hvd::set_error_sink(&keep);
+};
+
 }  // namespace
 
 TEST_CASE("a process without a launcher is an elastic job of its own") {
@@ -232,6 +262,141 @@ TEST_CASE("the others go on without several ranks of their host that leave at on
             CHECK(!all[std::size_t(r)].was_thrown_back);
         }
     }
+}
+
+TEST_CASE("steps between commits are counted, and done again when a rank is lost") {
+    elastic_job job(3);
+    std::vector<report> all(3);
+    std::atomic<int> repeated{0};
+    for (int r = 0; r < 3; ++r)
+        job.start(r, [&, r](auto& o) {
+            trainer t;
+            hvd::elastic::state state(t.weights);
+            std::int64_t furthest = 0;
+            try {
+                hvd::run_elastic<hvd_test::tcp>(
+                    state,
+                    [&](auto& comm) {
+                        CHECK(state.step() % 10 == 0);
+                        if (state.step() < furthest) ++repeated;
+                        while (state.step() < 40) {
+                            if (r == 1 && state.step() == 27) throw leaves();
+                            t.step(comm, state.step());
+                            state.end_step();
+                            furthest = std::max(furthest, state.step());
+                            if (state.step() % 10 == 0) state.commit();
+                        }
+                    },
+                    o);
+            } catch (const leaves&) {
+                all[std::size_t(r)].left = true;
+            }
+            all[std::size_t(r)].weights = t.weights;
+            all[std::size_t(r)].step = state.step();
+        });
+    job.await();
+    CHECK(repeated == 2);
+    for (const int r : {0, 2}) {
+        CHECK(all[std::size_t(r)].weights == expected(40));
+        CHECK(all[std::size_t(r)].step == 40);
+    }
+    CHECK(all[1].left);
+}
+
+TEST_CASE("steps that have ended are forgotten by restore and by begin_at") {
+    int object = 0;
+    hvd::elastic::state state(object);
+    state.end_step();
+    state.end_step();
+    CHECK(state.step() == 2);
+    object = 7;
+    state.restore();
+    CHECK(state.step() == 0);
+    CHECK(object == 0);
+    state.end_step();
+    state.begin_at(100);
+    CHECK(state.step() == 100);
+    state.commit();
+    CHECK(state.step() == 101);
+    state.end_step();
+    state.commit();
+    CHECK(state.step() == 102);
+}
+
+TEST_CASE("a function that catches what ends its epoch commits no failed step, and is told") {
+    for (const bool returns : {false, true}) {
+        CAPTURE(returns);
+        const kept_lines lines;
+        elastic_job job(3);
+        std::vector<report> all(3);
+        for (int r = 0; r < 3; ++r)
+            job.start(r, [&, r](auto& o) {
+                trainer t;
+                hvd::elastic::state state(t.weights);
+                try {
+                    hvd::run_elastic<hvd_test::tcp>(
+                        state,
+                        [&](auto& comm) {
+                            while (state.step() < 20) {
+                                if (r == 1 && state.step() == 9) throw leaves();
+                                try {
+                                    t.step(comm, state.step());
+                                } catch (const std::exception&) {  // of a library, it believes
+                                    if (returns) return;
+                                }
+                                state.commit();
+                            }
+                        },
+                        o);
+                } catch (const leaves&) {
+                    return;
+                }
+                all[std::size_t(r)].weights = t.weights;
+                all[std::size_t(r)].step = state.step();
+            });
+        job.await();
+        for (const int r : {0, 2}) {
+            CHECK(all[std::size_t(r)].weights == expected(20));
+            CHECK(all[std::size_t(r)].step == 20);
+        }
+        CHECK(lines.count(returns ? "has caught hvd::peer_error and gone on to its end"
+                                  : "has caught hvd::peer_error and gone on to commit()") == 2);
+    }
+}
+
+TEST_CASE("a function that catches a change of the job's size goes on to the next epoch") {
+    const kept_lines lines;
+    elastic_job job(1);
+    std::atomic<int> epochs{0}, newcomers{0};
+    const auto work = [&](const auto& o, bool begins) {
+        int object = 0;
+        hvd::elastic::state state(object);
+        hvd::run_elastic<hvd_test::tcp>(
+            state,
+            [&](auto& comm) {
+                ++epochs;
+                if (begins && comm.size() == 1) job.start(1, [&](auto& other) {
+                    ++newcomers;
+                    int own = 0;
+                    hvd::elastic::state theirs(own);
+                    hvd::run_elastic<hvd_test::tcp>(theirs, [](auto&) {}, other);
+                });
+                while (comm.size() == 1) {
+                    try {
+                        state.commit();
+                    } catch (...) {
+                        return;
+                    }
+                }
+            },
+            o);
+    };
+    std::thread first([&] { work(job.options(0), true); });
+    first.join();
+    job.await();
+    CHECK(newcomers == 1);
+    CHECK(epochs == 2);
+    CHECK(lines.count("has caught hvd::elastic::membership_change and gone on to its end") == 1);
 }
 
 TEST_CASE("a newcomer gets the state of the others, and takes part") {

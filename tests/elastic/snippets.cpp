@@ -24,7 +24,7 @@ double train(const hvd::run_elastic_options& options = {}) {
     hvd::run_elastic(
         state,
         [&](hvd::communicator<hvd::tcp>& world) {
-            hvd::distributed_optimizer optimizer{world, hvd::optimizers::by_reference{momentum}};
+            hvd::distributed_optimizer optimizer{world, momentum};  // refers to it
             optimizer.register_parameter("weights", weights, gradient);
             while (state.step() < 20) {
                 for (std::size_t i = 0; i < 3; ++i) gradient[i] = weights[i] - 1;
@@ -146,6 +146,23 @@ TEST_CASE("float masters by reference live through the epochs") {
     for (int r = 0; r < 2; ++r)
         job.start(r, [&](auto& o) { CHECK(train_in_16_bits(o, true) == undisturbed); });
     job.await();
+}
+
+TEST_CASE("a job commits every tenth step") {
+    int object = 0;
+    hvd::elastic::state state(object);
+    while (state.step() < 20) {
+        ++object;
+        //! [end_step]
+        state.end_step();
+        if (state.step() % 10 == 0) state.commit();
+        //! [end_step]
+    }
+    state.end_step();
+    object = 0;
+    state.restore();
+    CHECK(object == 20);
+    CHECK(state.step() == 20);
 }
 
 TEST_CASE("a rank tells the launcher how many samples it has done") {

@@ -433,7 +433,7 @@ TEST_CASE("a path that is no regular file is neither read, waited for, nor repla
         check_refused(pipe, model.optimizer, "not a regular file");
         const own_device device;
         // Rank 0 writes the file of all.
-        const std::string of_all = comm.broadcast_object(device.path);
+        const std::string of_all = comm.copy_of_root(device.path);
         for (const std::string& path : {pipe, of_all})
             CHECK_THROWS_WITH_AS(hvd::save_checkpoint(path, model.optimizer, {}),
                                  doctest::Contains("is no regular file"), hvd::checkpoint_error);

@@ -109,6 +109,32 @@ TEST_CASE("N ranks with a part of the batch equal one rank with all of it") {
     });
 }
 
+TEST_CASE("an optimizer that is a variable is referred to, a constant or a temporary is copied") {
+    hvd_test::on_ranks([](communicator& comm) {
+        optimizers::sgd<float> mine{.rate = 0};
+        const optimizers::sgd<float> fixed{.rate = 1};
+        hvd::distributed_optimizer by_name(comm, mine), with_options(comm, mine, {.bucket_bytes = 1}),
+            said(comm, optimizers::by_reference{mine});
+        hvd::distributed_optimizer of_constant(comm, fixed), of_temporary(comm, optimizers::sgd<float>(mine));
+        CHECK(&by_name.optimizer() == &mine);
+        CHECK(&with_options.optimizer() == &mine);
+        CHECK(&said.optimizer() == &mine);
+        CHECK(&of_temporary.optimizer() != &mine);
+
+        std::vector<float> x{1}, gradient{1}, y{1};
+        by_name.register_parameter("x", x, gradient);
+        of_constant.register_parameter("y", y, gradient);
+        mine.rate = 0.5f;
+        CHECK(by_name.step());
+        CHECK(x[0] == 0.5f);
+        by_name.set_rate(0.25);
+        CHECK(mine.rate == 0.25f);
+        of_constant.set_rate(2);
+        CHECK(of_constant.step());
+        CHECK(y[0] == -1);
+    });
+}
+
 TEST_CASE("sum is the average times the number of ranks; passes are averaged on request") {
     hvd_test::on_ranks([](communicator& comm) {
         const optimizers::sgd<double> sgd{0.01};

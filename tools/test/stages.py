@@ -79,15 +79,15 @@ FEW_RANKS = {"HVD_TEST_RANKS": "2,3"}
 ONLY_ONCE = ["big", "headers", "compile_fail", "concepts", "docs", "overhead", "examples", "apart", "random", "gpu"]
 
 STAGES = [
-    {"name": "units", "build": "gcc", "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "packages": ["format-check"], "cpu": [250, 350], "units": [8, 8]},
-    {"name": "collectives", "build": "clang", "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "cpu": [350, 420], "units": [19, 15]},
-    {"name": "training", "build": "clang", "tests": ["train", "interop"], "but": ["apart", "emulated", "interop.torch*", "interop.dlib*"],
+    {"name": "units", "build": "gcc", "parallel": 1.5, "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "packages": ["format-check"], "cpu": [250, 350], "units": [8, 8]},
+    {"name": "collectives", "build": "clang", "parallel": 1.5, "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "cpu": [350, 420], "units": [19, 15]},
+    {"name": "training", "build": "clang", "parallel": 2, "tests": ["train", "interop"], "but": ["apart", "emulated", "interop.torch*", "interop.dlib*"],
      "packages": ["venv"], "cpu": [300, 300], "units": [17, 14]},
-    {"name": "engine", "build": "clang", "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [140, 140], "units": [11, 7]},
+    {"name": "engine", "build": "clang", "parallel": 2, "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [140, 140], "units": [11, 7]},
     # Ranks and jobs that wait for a deadline need no processor.
-    {"name": "elastic", "build": "clang", "parallel": 2, "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [200, 270], "units": [7, 8]},
-    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 3, "packages": ["network"], "cpu": [200, 260], "units": [10, 15]},
-    {"name": "launcher", "build": "clang", "parallel": 2, "tests": ["launcher"], "packages": ["venv"], "packages_of_all": ["slurm"], "cpu": [90, 80], "units": [10, 8]},
+    {"name": "elastic", "build": "clang", "parallel": 3, "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [200, 270], "units": [7, 8]},
+    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 4, "packages": ["network"], "cpu": [200, 260], "units": [10, 15]},
+    {"name": "launcher", "build": "clang", "parallel": 3, "tests": ["launcher"], "packages": ["venv"], "packages_of_all": ["slurm"], "cpu": [90, 80], "units": [10, 8]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
     {"name": "asan", "build": "asan", "level": "all", "slower": 4, "parallel": 1.5, "but": [*NOT_SANITIZED, "engine.*.mpi*"],
@@ -99,9 +99,10 @@ STAGES = [
      "tests": ["tcp.[fm]*", "elastic.[mr]*", "engine", "fault.threads", "collective.*.threads", "train.optimizer.threads", "train.fused_step.threads", "device"],
      "core_of": ["collective", "device"], "in_turns": {"device": 2}, "variables": FEW_RANKS,
      "cpu": [0, 500], "units": [0, 20]},
-    {"name": "device", "build": "clang", "parallel": 1.5, "tests": ["device", "train.device*"], "but": ["gpu"], "cpu": [300, 450], "units": [20, 27]},
+    {"name": "device", "build": "clang", "level": "all", "parallel": 2, "tests": ["device", "train.device*"], "but": ["gpu"], "cpu": [0, 450], "units": [0, 27]},
     {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer"], "packages": ["cmake"], "cpu": [0, 200], "units": [0, 3]},
-    {"name": "docs", "build": "clang", "tests": ["docs", "examples"], "but": ["examples.torch*", "examples.dlib*"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [350, 420], "units": [16, 17]},
+    {"name": "docs", "build": "clang", "parallel": 2, "tests": ["docs"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [250, 320], "units": [10, 11]},
+    {"name": "examples", "build": "clang", "level": "all", "tests": ["examples"], "but": ["examples.torch*", "examples.dlib*"], "cpu": [0, 150], "units": [0, 6]},
     {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [0, 200], "units": [0, 6]},
     # One program of each kind, and MPICH's.
     {"name": "g++", "build": "gcc", "level": "all", "tests": ["collective.*.threads", "engine.*.threads"],

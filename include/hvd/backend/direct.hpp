@@ -257,7 +257,7 @@ private:
         }
     }
 
-    // Rank 0 gets no result of an exscan, in MPI neither.
+    // Rank 0 gets no result of an exscan of MPI: it is the reduction of no rows.
     void run_scan(operation& op) {
         const bool inclusive = op.entry.kind == collective::scan;
         for (std::size_t i = 0; i < op.group_count; ++i) {
@@ -271,6 +271,7 @@ private:
             });
             const int contributors = rank_ + (inclusive ? 1 : 0);
             if (contributors > 0) finish_group(g, op, op.out + g.offset, g.count, contributors);
+            else g.function({g.op, nullptr, 0, 1, op.out + g.offset, g.count, 1, 1});
         }
     }
 

@@ -2,9 +2,14 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../kernel/neutral.hpp"
 #include "allreduce.hpp"
 
 namespace hvd::inline v0::detail {
+
+// The reduction of no elements is known: of hvd's own operations and types.
+template <class T, class Op>
+constexpr bool has_neutral = !is_custom<Op> && dtype_traits<T>::id != dtype::user;
 
 // Replaces row r of args.out by the reduction of rows 0 to r. There are args.ranks rows of
 // args.count elements. Row r of an average is divided by args.divisor + r. The steps are those of
@@ -34,17 +39,25 @@ void scan_blocks(const reduce_args& args) {
     }
 }
 
+// Without rows it is the result of a rank that no other comes before.
 template <class T, class Op>
 void scan_elements(const reduce_args& args) {
+    if (args.ranks == 0) {
+        if constexpr (has_neutral<T, Op>)
+            fill_neutral(dtype_traits<T>::id, args.out, args.count, Op::id, 1);
+        return;
+    }
     using as = decltype(canonical_reduction<T, Op>());
     reduce_args all = args;
     all.count *= as::each;
     scan_blocks<typename as::type, typename as::op>(all);
 }
 
-// The result of rank 0 in an exscan does not exist, so its output stays as it is.
-inline void keep_output_of_first(operation& op, int rank) {
-    if (op.entry.kind == collective::exscan && rank == 0) op.unpack = nullptr;
+// Rank 0 has no result of an exscan by an operation of the user, so its output stays as it is.
+template <class Op, class... T>
+void keep_output_of_first(operation& op, int rank) {
+    if constexpr (!(has_neutral<T, Op> && ...))
+        if (op.entry.kind == collective::exscan && rank == 0) op.unpack = nullptr;
 }
 
 template <class In, class Out, class Op>
@@ -53,7 +66,7 @@ struct scan_call : allreduce_call<In, Out, Op> {
               const reduce_options& o)
         : allreduce_call<In, Out, Op>(in, out, f, o, kind) {
         this->group.function = &scan_elements<typename In::value_type, Op>;
-        keep_output_of_first(this->op, rank);
+        keep_output_of_first<Op, typename In::value_type>(this->op, rank);
     }
 };
 
@@ -66,8 +79,8 @@ struct fused_scan_call : fused_allreduce_call<Fused, Op> {
         [&]<class... T>(type_list<T...>) {
             std::size_t i = 0;
             ((this->groups[i++].function = &scan_elements<T, Op>), ...);
+            keep_output_of_first<Op, T...>(this->op, rank);
         }(fused_types_t<Fused>{});
-        keep_output_of_first(this->op, rank);
     }
 };
 
@@ -127,7 +140,9 @@ public:
 
     /// Reduces `x` over all ranks before this one, element by element, in place.
     ///
-    /// Rank r gets the reduction of ranks 0 to r - 1. The `x` of rank 0 stays as it is.
+    /// Rank r gets the reduction of ranks 0 to r - 1. Rank 0 gets what changes no result: zeros of
+    /// `hvd::sum`, ones of `hvd::product`, the largest number of `hvd::min`, …, and zeros of
+    /// `hvd::average`. By a callable, and of types of the user, the `x` of rank 0 stays as it is.
     /// `hvd::average` is the mean over these r ranks. Everything else is as for `scan`. It is
     /// MPI_Exscan, in which the result of rank 0 is undefined.
     /// @snippet tests/docs/snippets.cpp exscan
@@ -137,8 +152,8 @@ public:
             run_in_place(collective::exscan, x, operation_of<Op>{op}, o);
     }
 
-    /// Reduces `in` over all ranks before this one into `out`, which has as many elements. The
-    /// `out` of rank 0 stays as it is.
+    /// Reduces `in` over all ranks before this one into `out`, which has as many elements. Rank 0
+    /// gets the same as in place.
     template <class In, class Out, class Op>
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     void exscan(const In& in, Out&& out, const Op& op, const reduce_options& o = {}) {

@@ -55,7 +55,7 @@ owner<E> endpoint_of(const Handle& handle, Ownership ownership,
 /// @tparam Backend an empty type that models `hvd::host_backend`: `threads`, `mpi`, …
 /// @snippet tests/docs/snippets.cpp communicator
 template <class Backend>
-class communicator : public detail::allreduce_calls<communicator<Backend>, Backend>,
+class [[nodiscard("hvd: a communicator ends with its object; making one is a call of all ranks")]] communicator : public detail::allreduce_calls<communicator<Backend>, Backend>,
                      public detail::reduce_calls<communicator<Backend>, Backend>,
                      public detail::reduce_scatter_calls<communicator<Backend>, Backend>,
                      public detail::scan_calls<communicator<Backend>, Backend>,

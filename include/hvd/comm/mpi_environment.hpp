@@ -31,12 +31,15 @@ struct environment_options {
 /// rank. Declare it before every communicator. Not movable. A forked child does not use MPI.
 /// @throws hvd::usage_error if MPI has been finalised; hvd::mpi_error if it can't be started.
 /// @snippet tests/docs/snippets.cpp mpi_environment
-class HVD_API mpi_environment {
+class [[nodiscard(
+    "hvd: MPI ends with its environment: keep it in a variable to the end of main")]] HVD_API mpi_environment {
 public:
+    [[nodiscard("hvd: MPI ends with its environment: keep it in a variable to the end of main")]]
     mpi_environment(int& argc, char**& argv, const environment_options& options = {}) {
         start(&argc, &argv, options.threads);
     }
 
+    [[nodiscard("hvd: MPI ends with its environment: keep it in a variable to the end of main")]]
     explicit mpi_environment(const environment_options& options = {}) {
         start(nullptr, nullptr, options.threads);
     }

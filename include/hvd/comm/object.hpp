@@ -31,9 +31,14 @@ public:
         return object;
     }
 
-    /// Returns the root's `object`. On the others `object` only sets the type.
+    /// Returns the root's `object`. On the others `object` only sets the type, and stays as it is.
+    ///
+    /// **Collective** and errors as `broadcast_object`, which is the same call for the peers.
+    /// @snippet tests/docs/snippets.cpp copy_of_root
     template <class T>
-    T broadcast_object(const T& object, root r = root{0}, const options& o = {}) {
+    [[nodiscard("hvd: copy_of_root() returns the root's object and leaves its argument as it is; "
+                "broadcast_object() changes it")]] T
+    copy_of_root(const T& object, root r = root{0}, const options& o = {}) {
         if constexpr (check_serializable<T>()) {
             const auto bytes = send_object(object, r, o);
             if (self().rank() == r.rank) return object;
@@ -42,13 +47,22 @@ public:
         }
     }
 
+    // What can't take the root's object is refused, since the call would do nothing.
+    template <class T, class... A>
+    refused_call broadcast_object(const T&, A&&...) {
+        static_assert(sizeof(T) == 0,
+                      "hvd: broadcast_object changes its argument, and this one is const or a "
+                      "temporary: comm.copy_of_root(object) returns the root's");
+        return {};
+    }
+
     /// Returns every rank's object, in rank order.
     ///
     /// **Collective**: all ranks, in the same order of calls, with one type.
     /// @throws as `broadcast_object`.
     /// @snippet tests/docs/snippets.cpp allgather_object
     template <class T>
-    std::vector<T> allgather_object(const T& object, const options& o = {}) {
+    [[nodiscard("hvd: the result of the call is what it returns")]] std::vector<T> allgather_object(const T& object, const options& o = {}) {
         std::vector<T> result;
         if constexpr (check_serializable<T>()) {
             const gathered<std::byte> all = gather_object(object, o);

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <new>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "../core/error.hpp"
+#include "../core/tensor_view.hpp"
 #include "object_name.hpp"
 
 namespace hvd::inline v0 {
@@ -18,10 +21,52 @@ namespace hvd::inline v0 {
 /// `write` appends to the buffer. `read` takes the bytes that `write` had appended from the front
 /// of `bytes`, and leaves the rest in `bytes`. It exists for trivially copyable types, strings, and
 /// vectors of serializable elements. Receiving never runs code of the sender.
+///
+/// An address means nothing to another process: pointers, views, spans and references have none,
+/// and neither have structs and arrays of them, as far as a compiler can see into these. It sees
+/// the first 32 members of aggregates, those of members too.
 template <class T>
 struct serializer;
 
 namespace detail {
+
+template <class T>
+constexpr bool is_address =
+    std::is_pointer_v<T> || std::is_member_pointer_v<T> || std::is_null_pointer_v<T>;
+template <class T>
+constexpr bool is_address<std::reference_wrapper<T>> = true;
+template <class T, class Space, std::size_t Rank, class Layout>
+constexpr bool is_address<tensor_view<T, Space, Rank, Layout>> = true;
+
+// They stand for members of an aggregate in its initialisation. An aggregate that is a member is
+// initialised by its members, since none of them becomes one.
+struct any_address {
+    template <class T>
+        requires(is_address<T>)
+    operator T() const;
+};
+template <std::size_t>
+struct any_member {
+    template <class T>
+        requires(!std::is_aggregate_v<T> || std::is_empty_v<T>)
+    operator T() const;
+};
+
+template <class T, class Last, std::size_t... Before>
+constexpr bool has_members(std::index_sequence<Before...>) {
+    return requires { T{any_member<Before>{}..., Last{}}; };
+}
+
+// True if one of the members of T from the nth on is an address.
+template <class T, std::size_t N = 0>
+constexpr bool holds_address() {
+    using before = std::make_index_sequence<N>;
+    if constexpr (is_address<T>) return true;
+    else if constexpr (!std::is_aggregate_v<T> || N == 32) return false;
+    else if constexpr (has_members<T, any_address>(before())) return true;
+    else if constexpr (has_members<T, any_member<N>>(before())) return holds_address<T, N + 1>();
+    else return false;
+}
 
 [[noreturn]] inline void throw_torn(std::size_t wanted, std::size_t left) {
     throw usage_error(-1, text("hvd: a serialised object ends early: ", wanted, " bytes expected, ",
@@ -47,8 +92,8 @@ inline void put(std::vector<std::byte>& buffer, const void* data, std::size_t n)
 }  // namespace detail
 
 template <class T>
-    requires(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
-             !std::ranges::enable_borrowed_range<T>)
+    requires(std::is_trivially_copyable_v<T> && !std::ranges::enable_borrowed_range<T> &&
+             !detail::holds_address<T>())
 struct serializer<T> {
     static void write(std::vector<std::byte>& buffer, const T& value) {
         detail::put(buffer, &value, sizeof value);
@@ -109,7 +154,8 @@ constexpr bool check_serializable() {
     constexpr bool can = has_serializer<T>;
     static_assert(can,
                   "hvd: no hvd::serializer for this type; specialise it or include "
-                  "hvd/interop/boost_serialization.hpp");
+                  "hvd/interop/boost_serialization.hpp. None is made for addresses, and for what "
+                  "holds them");
     return can;
 }
 

@@ -18,7 +18,7 @@ namespace hvd::inline v0 {
 /// spin while they wait. Horovod: `horovod.run`.
 /// @throws hvd::usage_error if `ranks` < 1; std::bad_alloc without memory for them.
 /// @snippet tests/docs/snippets.cpp thread_group
-class thread_group {
+class [[nodiscard("hvd: its threads end with it")]] thread_group {
 public:
     explicit thread_group(int ranks, const communicator_options& options = {})
         : options_(options), members_(checked_number(ranks)) {

@@ -31,7 +31,7 @@ std::shared_ptr<device_session> session_with_arenas(communicator<B>& comm) {
 /// destructor's deadline. The memory lives as long as the arena, which outlives the plans and calls
 /// that use it. Not movable.
 /// @snippet tests/device/snippets.cpp device_arena
-class device_arena {
+class [[nodiscard("hvd: the memory of an arena ends with it")]] device_arena {
 public:
     /// @throws hvd::mismatch_error for different sizes, hvd::usage_error if there is not enough
     /// memory; the other ranks then get hvd::peer_error.

@@ -53,9 +53,13 @@ public:
         for (const auto& f : s.callbacks_) f(comm.rank(), comm.size());
     }
     template <class State>
-    static void set_watch(State& s, std::function<void()> end_step, std::function<bool()> changes) {
-        s.end_step_ = std::move(end_step);
+    static void set_watch(State& s, std::function<void()> begins, std::function<bool()> changes) {
+        s.begins_ = std::move(begins);
         s.changes_ = std::move(changes);
+    }
+    template <class State>
+    static std::int64_t committed_by(const State& s) {
+        return s.step_;
     }
     template <class State>
     static std::int64_t samples_of(const State& s) {
@@ -169,6 +173,32 @@ private:
     shared<epoch_monitor> monitor_;
 };
 
+// What has to leave the function of run_elastic: a peer_error of any call, or the change that a
+// commit has thrown. A function that catches it would commit steps that have failed, or would seem
+// to be done.
+class elastic_end {
+public:
+    explicit elastic_end(const call_driver& calls) : calls_(calls) {}
+
+    // Called when the function of run_elastic has gone on after all.
+    void throw_what_was_caught(const char* where) {
+        const bool is_broken = calls_.is_broken();
+        if (!is_broken && !changes_) return;
+        const message what =
+            text("hvd: rank ", calls_.rank(), ": the function of run_elastic has caught ",
+                 is_broken ? "hvd::peer_error" : "hvd::elastic::membership_change", " and gone on to ",
+                 where, ": let it pass, since run_elastic goes on from it");
+        if (!std::exchange(told_, true)) write_line(what);
+        if (is_broken) throw peer_error(calls_.rank(), what, {});
+        throw elastic::membership_change();
+    }
+    void note_change() { changes_ = true; }
+
+private:
+    const call_driver& calls_;
+    bool changes_ = false, told_ = false;
+};
+
 // While a communicator lives, the state waits for its work before each commit, and sends local
 // objects by it. After it the state tells the launcher how far it is, and looks for newcomers.
 // Steps of optimizers bring the answer: the commit after them waits for no other rank, which may
@@ -179,14 +209,14 @@ public:
     template <class Comm>
     elastic_watch(State& state, Comm& comm, const elastic_epoch& epoch,
                   const shared<epoch_monitor>& monitor)
-        : state_(state) {
+        : state_(state), end_(static_cast<const call_driver&>(access::session_of(comm))) {
         using answer = step_question::answer;
         const auto question = shared<membership_question>::make(monitor);
         elastic_access::set_exchange(state, comm, epoch);
         // With local objects the call is needed: nobody enters a commit before all have done the
         // exchange of the last one.
         if (!elastic_access::has_locals(state)) access::session_of(comm).question = question;
-        const auto changes = [&state, &comm, monitor, question] {
+        const auto changes = [this, &state, &comm, monitor, question] {
             monitor->tell_work(state.step(), elastic_access::samples_of(state));
             const answer known = question->take_answer();
             std::uint8_t should_join = known == answer::yes ? 1 : 0;
@@ -195,10 +225,14 @@ public:
                 comm.allreduce(view(&should_join, 1), max, {.name = "elastic membership"});
             }
             if (should_join == 0) begin_step(comm);
+            else end_.note_change();
             return should_join != 0;
         };
-        elastic_access::set_watch(
-            state, [&comm, question] { end_step(comm, question.get()); }, changes);
+        const auto begins = [this, &comm, question] {
+            end_.throw_what_was_caught("commit()");
+            end_step(comm, question.get());
+        };
+        elastic_access::set_watch(state, begins, changes);
     }
     elastic_watch(const elastic_watch&) = delete;
     ~elastic_watch() {
@@ -206,8 +240,12 @@ public:
         elastic_access::end_exchange(state_);
     }
 
+    // The function has returned.
+    void check_return() { end_.throw_what_was_caught("its end"); }
+
 private:
     State& state_;
+    elastic_end end_;
 };
 
 // The part of this process over a backend whose communicators may take options of their own.
@@ -316,10 +354,10 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
         }
         if (std::exchange(has_finished, false)) state.restore();  // others have not
         if (epoch.has_lost) vain = 0;
-        const std::int64_t before = state.step();
+        const std::int64_t before = access::committed_by(state);
         const detail::monitored_epoch monitored(own);
         bool has_begun = false;
-        const auto count = [&] { vain = state.step() > before ? 0 : vain + 1; };
+        const auto count = [&] { vain = access::committed_by(state) > before ? 0 : vain + 1; };
         const auto go_back = [&] {
             state.restore();
             count();
@@ -330,10 +368,11 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
             own.record(epoch);
             comm.barrier();
             own.begin_work();
-            const detail::elastic_watch watch(state, comm, epoch, monitored.monitor());
+            detail::elastic_watch watch(state, comm, epoch, monitored.monitor());
             access::begin_epoch(state, comm, epoch);
             has_begun = true;
             call_with(fn, comm);
+            watch.check_return();
             has_finished = true;
             count();  // if others have not finished, they come back
         } catch (const elastic::membership_change&) {

@@ -45,8 +45,9 @@ public:
     state(const state&) = delete;
     state& operator=(const state&) = delete;
 
-    /// The steps that are done and committed, on this rank and in this job.
-    std::int64_t step() const noexcept { return step_; }
+    /// The steps that are done, on this rank and in this job: those that are committed, and those
+    /// that have ended since.
+    std::int64_t step() const noexcept { return step_ + uncommitted_; }
 
     /// Sets the number of steps that are done, of a checkpoint say, before `run_elastic`. That of
     /// the first rank counts, as its objects do.
@@ -54,10 +55,16 @@ public:
     void begin_at(std::int64_t step) {
         refuse_negative("begin_at", step, "steps");
         step_ = step;
+        uncommitted_ = 0;
     }
 
-    /// Ends a step: copies the objects, and counts it. Call it after the last collective of the
-    /// step, when the objects have changed. Inside `run_elastic` the ranks also agree whether
+    /// Counts a step that is not committed, for jobs that commit every tenth step, say. If a rank
+    /// is lost before the next commit, it is done again. It makes no call.
+    /// @snippet tests/elastic/snippets.cpp end_step
+    void end_step() noexcept { ++uncommitted_; }
+
+    /// Copies the objects, and counts a step unless `end_step()` has counted some since the last
+    /// commit. Call it after the last collective of the step, when the objects have changed. Inside `run_elastic` the ranks also agree whether
     /// newcomers wait. A step of a `distributed_optimizer` has brought the answer; without such a
     /// step since the last commit they make one small allreduce. Over NCCL it waits for the work of
     /// the GPU, and they make it before they copy. With local objects they send copies of them, and
@@ -68,19 +75,23 @@ public:
     ///
     /// **Collective** inside `run_elastic`. @throws membership_change, on all ranks, if the job
     /// changes its size; hvd::peer_error if a rank is lost. The step is committed even so, but not
-    /// over NCCL. With local objects it is committed after a peer_error only if all ranks that live
+    /// over NCCL, and not after a call has thrown: what both say has to leave the function of
+    /// `run_elastic`, and a line tells of a function that catches it. With local objects it is committed after a peer_error only if all ranks that live
     /// have their copies. hvd::usage_error for negative samples, before anything is held.
     /// @snippet tests/elastic/snippets.cpp samples
     void commit(const commit_options& options = {}) {
         refuse_negative("commit", options.samples, "samples");
-        if (end_step_) end_step_();
-        hold(step_ + 1, running_epoch_);
+        if (begins_) begins_();
+        hold(step_ + std::max(uncommitted_, std::int64_t(1)), running_epoch_);
         samples_ += std::min(options.samples, INT64_MAX - samples_);
         if (changes_ && changes_()) throw membership_change();
     }
 
-    /// Puts the objects back as they were at the last commit.
-    void restore() { put_back(copies_[current_], std::index_sequence_for<Ts...>()); }
+    /// Puts the objects, and the number of steps, back as they were at the last commit.
+    void restore() {
+        put_back(copies_[current_], std::index_sequence_for<Ts...>());
+        uncommitted_ = 0;
+    }
 
     /// Also writes what is committed into a file of a directory, so that the job goes on from there
     /// when all its processes have died: with a directory of /dev/shm while the host runs, with one
@@ -149,6 +160,7 @@ private:
         stamps_[copy] = stamp;
         current_ = copy;
         step_ = stamp.step;
+        uncommitted_ = 0;
         epoch_ = stamp.epoch;
         if constexpr (has_locals) forget_lost();
         if (keeper_) keeper_->commit(current_, step_);
@@ -278,10 +290,11 @@ private:
     hvd::detail::peer_copies peers_[3];  // beside copies of local objects
     int current_ = 0;
     bool was_kept_ = false;                // an earlier job has committed it
-    std::int64_t step_ = 0, samples_ = 0;  // samples of this rank in all epochs
+    std::int64_t step_ = 0, uncommitted_ = 0;  // steps until the last commit, and since
+    std::int64_t samples_ = 0;                 // of this rank in all epochs
     std::uint64_t epoch_ = 0, running_epoch_ = 0;
-    std::function<void()> end_step_;
-    std::function<bool()> changes_;
+    std::function<void()> begins_;   // at the begin of a commit
+    std::function<bool()> changes_;  // at its end
     std::function<hvd::detail::peer_copies(const std::vector<std::byte>&)> exchange_;
     std::vector<std::byte> bytes_;  // of this rank's local objects
     std::vector<std::function<void(int, int)>> callbacks_;

@@ -93,7 +93,7 @@ Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
 /// @tparam Devices the backend of the device tensors, for which see hvd/engine/device.hpp.
 /// @snippet tests/docs/snippets.cpp named_tensors
 template <class Backend, class Devices = void>
-class engine {
+class [[nodiscard("hvd: an engine works until it is destroyed")]] engine {
 public:
     using backend_type = Backend;
     static constexpr bool matches_by_name = true;

@@ -246,7 +246,7 @@ public:
         of_.for_each_parameter(f);
     }
     bool is_local(std::size_t i) const { return of_.is_local(i); }
-    torch_state<O, T>& optimizer() { return state_; }
+    torch_state<std::remove_reference_t<O>, T>& optimizer() { return state_; }
 
 private:
     std::size_t index_of(const torch::Tensor& p) const {
@@ -259,14 +259,16 @@ private:
 
     distributed_optimizer<Comm, O, T>& of_;
     std::vector<const T*> places_;  // of the parameters, in the order of their registration
-    torch_state<O, T> state_;
+    torch_state<std::remove_reference_t<O>, T> state_;
 };
 
 }  // namespace detail
 
 /// O is an optimizer of LibTorch whose state hvd saves: SGD, Adam, AdamW, RMSprop and Adagrad.
 template <class O>
-concept torch_optimizer_with_state = requires { typename detail::torch_parts<O>::state; };
+concept torch_optimizer_with_state = requires {
+    typename detail::torch_parts<std::remove_reference_t<O>>::state;
+};
 
 /// Rank 0 writes model, progress and the state of LibTorch's optimizer in one atomic file, with
 /// LibTorch's names: `optimizer.exp_avg.NAME`, and the options as numbers, `optimizer.lr`. The

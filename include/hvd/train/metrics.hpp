@@ -56,9 +56,10 @@ void on_root(Comm& comm, F&& f) {
 /// same answer.
 class best_so_far {
 public:
+    /// An accuracy gets better as it goes up, a loss as it goes down.
     enum class direction : std::uint8_t { up, down };
 
-    explicit best_so_far(direction better = direction::up)
+    explicit best_so_far(direction better)
         : sign_(better == direction::up ? 1 : -1) {}
 
     bool improves(double value) {

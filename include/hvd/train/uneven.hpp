@@ -36,12 +36,13 @@ enum class join_mode : std::uint8_t {
 /// **Collective**: `begin_step` and the reductions, in the same order on all ranks. Horovod:
 /// `join`.
 template <class Comm>
-class uneven_scope {
+class [[nodiscard("hvd: it has the samples of the ranks from step to step")]] uneven_scope {
     static_assert(!detail::is_engine<Comm>,
                   "hvd: uneven_scope takes a communicator; ranks of an engine that have less data "
                   "call engine.join()");
 
 public:
+    [[nodiscard("hvd: it has the samples of the ranks from step to step")]]
     explicit uneven_scope(Comm& comm, join_mode mode = join_mode::real_samples)
         : comm_(comm), mode_(mode) {}
 

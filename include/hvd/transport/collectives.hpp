@@ -171,6 +171,18 @@ struct scan_chunk {
     t.alltoallv(w.send.data(), w.receive.data());
 }
 
+// Returns true if there are further steps. Nothing comes before rank 0 in an exscan: after the last
+// step the reduction of no rows goes to its output.
+[[gnu::cold]] inline bool settle_scan(transport& t, workspace& w, const operation& op,
+                                      std::size_t step) {
+    if (settle_reduction(t, w, op, step)) return true;
+    for (std::size_t i = 0; t.rank() < first_with_result(op) && i < op.group_count; ++i) {
+        const reduction_group& g = op.groups[i];
+        g.function({g.op, nullptr, 0, 1, op.out + g.offset, g.count, 1, 1});
+    }
+    return false;
+}
+
 // A small tensor goes whole to all later ranks, and each rank reduces for itself. This is one step
 // less.
 [[gnu::cold]] inline bool scan_small(transport& t, workspace& w, operation& op, std::size_t step) {
@@ -190,7 +202,7 @@ struct scan_chunk {
         reduce_rows(w, op, g, rows, bytes);
         if (rows > 0) copy_block(op.out + g.offset, row_of(w, rows - 1, bytes).data, bytes);
     }
-    return settle_reduction(t, w, op, step - 2);
+    return settle_scan(t, w, op, step - 2);
 }
 
 inline bool is_small_scan(const operation& op, int size, const tuning_options& tuned) {
@@ -216,7 +228,7 @@ inline bool is_small_scan(const operation& op, int size, const tuning_options& t
     if (is_small_scan(op, t.size(), t.tuned())) return scan_small(t, w, op, step);
     std::size_t index = (step - 1) / 2;
     const scan_chunk chunk = scan_chunk_at(op, t.size(), t.tuned().chunk_bytes, index);
-    if (chunk.group == nullptr) return settle_reduction(t, w, op, 2 * index + (step - 1) % 2);
+    if (chunk.group == nullptr) return settle_scan(t, w, op, 2 * index + (step - 1) % 2);
     if (step % 2 == 1) send_inputs(t, w, op, chunk);
     else send_results(t, w, op, chunk);
     return true;

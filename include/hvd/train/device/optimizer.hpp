@@ -27,7 +27,8 @@ concept device_optimizer_of = requires(O& o, std::span<const tensor_view<T, devi
 /// state is then on the device and which steps all parameters by one launch; or a
 /// `device_optimizer_of<T>`, or a `self_contained_optimizer`. Buckets run on the communicator's own
 /// stream behind the streams that wrote their gradients. The numbers of the optimizer (the rate)
-/// are those on the host at the call of `step`.
+/// are those on the host at the call of `step`. The optimizer is a copy of what was given, since
+/// its state is on the device: change numbers by `set_rate` and `optimizer()`.
 /// **Completion**: nothing waits on the host, but for the first step after a registration, `freeze`
 /// or `unfreeze`, for the steps in which the ranks learn the order of their reports, for backends
 /// that move tensors through the host, and for Adasum. A stream of 0 is the default stream. A step
@@ -103,6 +104,13 @@ public:
     /// The optimizer inside. The state of hvd's own is on the device from the first step on, and
     /// their slots here are empty.
     Optimizer& optimizer() noexcept { return optimizer_; }
+
+    /// Gives the optimizer another rate for the steps that come: the same on all ranks.
+    template <class R>
+        requires requires(Optimizer& o, R rate) { o.rate = rate; }
+    void set_rate(R rate) {
+        optimizer_.rate = static_cast<decltype(optimizer_.rate)>(rate);
+    }
 
     /// Bytes of optimizer state on this rank. The first step makes it.
     std::size_t state_bytes() const noexcept

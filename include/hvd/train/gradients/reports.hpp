@@ -28,7 +28,7 @@ struct quiet_passes {
 }  // namespace detail
 
 /// While it exists, the reports of a backward pass do not count: see `no_sync()`.
-class no_sync_scope {
+class [[nodiscard("hvd: no_sync() ends with its object: keep it in a variable")]] no_sync_scope {
 public:
     explicit no_sync_scope(detail::quiet_passes& passes) : passes_(passes) { ++passes_.scopes; }
     no_sync_scope(const no_sync_scope&) = delete;

@@ -26,7 +26,7 @@ namespace hvd::inline v0 {
 /// **Threads**: `next()` from one at a time; `make` runs in the loader's.
 /// @snippet tests/train/snippets.cpp loader
 template <class Make>
-class background_loader {
+class [[nodiscard("hvd: batches are loaded until it is destroyed")]] background_loader {
 public:
     using batch_type = typename std::invoke_result_t<Make&>::value_type;
 

@@ -57,6 +57,9 @@ void agree_on_numbers(Comm& comm, O& optimizer, IsLocal is_local) {
     });
 }
 
+template <class Comm, class O>
+using stepped_by = std::conditional_t<device_communicator<Comm>, std::remove_reference_t<O>, O>;
+
 }  // namespace detail
 
 /// Makes an optimizer for one rank an optimizer for all ranks: it averages the gradients, then lets
@@ -83,7 +86,9 @@ void agree_on_numbers(Comm& comm, O& optimizer, IsLocal is_local) {
 /// it.
 /// **Threads**: the communicator's rule; on an engine any thread reports gradients. Horovod:
 /// `DistributedOptimizer`.
-/// @tparam Optimizer models `optimizer_of<T>` or `self_contained_optimizer`
+/// @tparam Optimizer models `optimizer_of<T>` or `self_contained_optimizer`. `O&` refers to an
+/// optimizer that outlives this one and keeps its state: an optimizer with a name, as in
+/// `distributed_optimizer(comm, adam)`, is referred to. One without is moved in.
 /// @snippet tests/train/snippets.cpp distributed_optimizer
 /// @snippet tests/train/engine_snippets.cpp engine_optimizer
 template <class Comm, class Optimizer,
@@ -102,7 +107,7 @@ public:
         : reducer(comm, std::move(options), detail::abilities_of<typename Comm::backend_type>),
           detail::registered_buffers<host>(comm.rank()),
           comm_(comm),
-          optimizer_(std::move(optimizer)) {
+          optimizer_(std::forward<Optimizer>(optimizer)) {
         detail::check_masters<Optimizer>(comm.rank(), this->options());
         this->agrees_on_numbers_ = optimizer_with_state<Optimizer>;
     }
@@ -140,8 +145,16 @@ public:
         else return comm_;
     }
 
-    /// The optimizer inside.
+    /// The optimizer that steps.
     Optimizer& optimizer() noexcept { return optimizer_; }
+
+    /// Gives the optimizer another rate for the steps that come: the same on all ranks. They
+    /// compare it in the first step, and on `checked<…>` in each.
+    template <class R>
+        requires requires(Optimizer& o, R rate) { o.rate = rate; }
+    void set_rate(R rate) {
+        optimizer_.rate = static_cast<decltype(optimizer_.rate)>(rate);
+    }
 
 private:
     bool steps_rows() const {
@@ -186,5 +199,39 @@ private:
     Comm& comm_;
     Optimizer optimizer_;
 };
+
+namespace optimizers {
+
+/// Says that a `distributed_optimizer` refers to an optimizer that lives elsewhere:
+/// `distributed_optimizer(world, by_reference{adam})`. An optimizer with a name is referred to
+/// without it, too.
+///
+/// The optimizer, whose slots and numbers stay its own, outlives the distributed one.
+template <class O>
+struct by_reference {
+    explicit by_reference(O& optimizer) : its(optimizer) {}
+    operator O&() const { return its; }
+
+    O& its;  ///< the optimizer
+};
+
+}  // namespace optimizers
+
+// An optimizer with a name is referred to, unless it is const. One whose state is on a device is
+// not: see device/optimizer.hpp.
+template <class Comm, class O>
+distributed_optimizer(Comm&, O&) -> distributed_optimizer<Comm, detail::stepped_by<Comm, O&>>;
+template <class Comm, class O>
+distributed_optimizer(Comm&, O&, optimizer_options)
+    -> distributed_optimizer<Comm, detail::stepped_by<Comm, O&>>;
+template <class Comm, class O>
+distributed_optimizer(Comm&, const O&) -> distributed_optimizer<Comm, O>;
+template <class Comm, class O>
+distributed_optimizer(Comm&, const O&, optimizer_options) -> distributed_optimizer<Comm, O>;
+template <class Comm, class O>
+distributed_optimizer(Comm&, optimizers::by_reference<O>) -> distributed_optimizer<Comm, O&>;
+template <class Comm, class O>
+distributed_optimizer(Comm&, optimizers::by_reference<O>, optimizer_options)
+    -> distributed_optimizer<Comm, O&>;
 
 }  // namespace hvd::inline v0

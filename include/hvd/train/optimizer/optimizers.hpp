@@ -358,7 +358,7 @@ namespace detail {
 
 // O keeps masters, from which each step makes the parameters anew.
 template <class O>
-concept keeps_masters = requires { typename O::master_type; };
+concept keeps_masters = requires { typename std::remove_reference_t<O>::master_type; };
 
 // O multiplies the gradients by itself, in its own precision.
 template <class O>
@@ -374,6 +374,8 @@ template <class Optimizer>
 struct optimizer_element<Optimizer> {
     using type = typename Optimizer::value_type;
 };
+template <class Optimizer>
+struct optimizer_element<Optimizer&> : optimizer_element<Optimizer> {};
 
 }  // namespace detail
 
