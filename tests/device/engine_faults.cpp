@@ -191,6 +191,40 @@ TEST_CASE_TEMPLATE("a wrong call is refused on its rank, and its peers learn why
         2);
 }
 
+TEST_CASE_TEMPLATE("a rank without memory for a device tensor tells its peers, and goes on",
+                   Devices, every_kind) {
+    // A callback that can't be copied stands for the end of the memory.
+    struct uncopied {
+        explicit uncopied(bool& ends) : memory_ends(ends) {}
+        uncopied(const uncopied& other) : memory_ends(other.memory_ends) {
+            if (memory_ends) throw std::bad_alloc();
+        }
+        void operator()(std::exception_ptr) const {}
+        bool& memory_ends;
+    };
+    on_engines<Devices>(
+        [](auto& e) {
+            const tensor<float> x{1, 2, 3}, y{4};
+            bool memory_ends = false;
+            hvd::named_device_options o;
+            o.then = uncopied(memory_ends);
+            const bool here = memory_ends = e.rank() == 1;
+            const auto submit = [&] { e.allreduce("x", x.view(), hvd::sum, o).wait(); };
+            if (here) {
+                CHECK_THROWS_AS(submit(), std::bad_alloc);
+            } else {
+                const std::string why = text_of<hvd::peer_error>(submit);
+                CHECK_MESSAGE(has(why, "rank 1 refused it"), why);
+            }
+            memory_ends = false;
+            submit();
+            e.allreduce("y", y.view(), hvd::sum).wait();
+            CHECK(x.values()[0] == float(e.size()));
+            CHECK(y.values()[0] == float(4 * e.size()));
+        },
+        2);
+}
+
 TEST_CASE("a stream that is being captured gives no tensor to an engine") {
     on_engines_of<hvd::nccl>(2, [](auto& e) {
         const tensor<float> x{1};

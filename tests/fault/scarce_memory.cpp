@@ -19,7 +19,10 @@ static thread_local long left = -1;
 static thread_local bool failed = false, lasting = false, of_all_kinds = false;
 #endif
 
+static thread_local hvd_test::memory_supply* supply = nullptr;
+
 static bool is_refused() {
+    if (supply != nullptr) return supply->is_spent();
     if (left < 0 || left-- > 0) return false;
     if (lasting) left = 0;
     return failed = true;
@@ -52,21 +55,23 @@ void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 #if defined(HVD_TEST_WRAPS_MEMORY)
+static bool refuses_all_kinds() {
+    using namespace scarce_memory_tests;
+    return (supply != nullptr || of_all_kinds) && is_refused();
+}
+
 // Pages and texts, where all kinds of memory are scarce. The linker puts these in the places of the
 // system's, for hvd and not for MPI.
 extern "C" {
 void* __real_mmap(void*, std::size_t, int, int, int, off_t);
 void* __wrap_mmap(void* at, std::size_t bytes, int rights, int flags, int file, off_t begin) {
-    if (!scarce_memory_tests::of_all_kinds || !scarce_memory_tests::is_refused())
-        return __real_mmap(at, bytes, rights, flags, file, begin);
+    if (!refuses_all_kinds()) return __real_mmap(at, bytes, rights, flags, file, begin);
     errno = ENOMEM;
     return MAP_FAILED;
 }
 void* __real_realloc(void*, std::size_t);
 void* __wrap_realloc(void* memory, std::size_t bytes) {
-    return scarce_memory_tests::of_all_kinds && scarce_memory_tests::is_refused()
-               ? nullptr
-               : __real_realloc(memory, bytes);
+    return refuses_all_kinds() ? nullptr : __real_realloc(memory, bytes);
 }
 }
 #endif
@@ -81,5 +86,12 @@ scarce_memory::scarce_memory(bool here, long allocations, shortage how, bool all
 }
 scarce_memory::~scarce_memory() { scarce_memory_tests::left = -1; }
 bool scarce_memory::has_failed() { return scarce_memory_tests::failed; }
+
+bool memory_supply::is_spent() {
+    const long before = left_--;
+    if (before > 0 || (before < 0 && how_ == shortage::once)) return false;
+    return has_failed_ = true;
+}
+void memory_supply::give_to_this_thread(memory_supply* own) { scarce_memory_tests::supply = own; }
 
 }  // namespace hvd_test

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <new>
 #include <string>
@@ -23,6 +24,21 @@ public:
     ~scarce_memory();
     // True if an allocation of this rank has failed since the last one was made.
     static bool has_failed();
+};
+
+// A number of allocations, of all kinds. The threads to which it is given have memory for no more.
+class memory_supply {
+public:
+    memory_supply(long allocations, shortage how) : left_(allocations), how_(how) {}
+
+    static void give_to_this_thread(memory_supply* own);  // null: it has memory again
+    bool is_spent();                                      // called by an allocation
+    bool has_failed() const { return has_failed_; }
+
+private:
+    std::atomic<long> left_;
+    const shortage how_;
+    std::atomic<bool> has_failed_ = false;
 };
 
 enum class outcome { success, no_memory, told_by_peer, other };

@@ -164,7 +164,7 @@ private:
         await(request);
         const int first = words_->first;
         if (first == size) return;
-        if (first == rank_) keep_text(failure);
+        if (first == rank_) store(words_->text, what_of(failure));
         check_mpi(MPI_Ibcast(words_->text, sizeof words_->text, MPI_CHAR, first, comm, &request),
                   "MPI_Ibcast", rank_);
         await(request);
@@ -173,14 +173,6 @@ private:
                          text("hvd: making of a communicator on rank ", rank_, ": rank ", first,
                               " refused it: ", std::string_view(words_->text)),
                          {first});
-    }
-
-    void keep_text(const std::exception_ptr& failure) noexcept {
-        try {
-            store(words_->text, what_of(failure));
-        } catch (...) {
-            store(words_->text, "a rank has no memory left, not even for a text");
-        }
     }
 
     void await(MPI_Request& request) {

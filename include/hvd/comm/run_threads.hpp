@@ -49,13 +49,13 @@ private:
     int rank_ = -1;
 };
 
-inline message reason_of(const std::exception_ptr& failure) {
+inline message reason_of(const std::exception_ptr& failure) noexcept {
     try {
         std::rethrow_exception(failure);
     } catch (const std::exception& e) {
-        return text("it threw: ", e.what());
+        return text_or("it threw", "it threw: ", e.what());
     } catch (...) {
-        return "it threw an exception that is no std::exception";
+        return message::fixed("it threw an exception that is no std::exception");
     }
 }
 

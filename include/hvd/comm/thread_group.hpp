@@ -71,7 +71,7 @@ public:
         const detail::lock_guard lock(mutex_);
         member& gone = member_of(rank);
         if (gone.has_left) return;
-        gone.farewell = reason;
+        gone.farewell = detail::text_or(detail::no_memory_for_text, reason);
         gone.has_left = true;
         if (gone.hub) gone.hub->region().leave(rank, reason);
         for (const auto& awaited : open_) awaited.hub->region().leave(rank, reason);

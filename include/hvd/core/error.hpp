@@ -121,25 +121,36 @@ private:
 
 namespace detail {
 
-inline message what_of(const std::exception_ptr& failure) {
+// These two are called where a failure is told, perhaps that of a rank without memory.
+inline message what_of(const std::exception_ptr& failure) noexcept {
     try {
         std::rethrow_exception(failure);
     } catch (const std::exception& e) {
-        return e.what();
+        return text_or(no_memory_for_text, e.what());
     } catch (...) {
-        return "unknown exception";
+        return message::fixed("unknown exception");
     }
 }
 
 // The ranks that a peer_error names.
-inline std::vector<int> peers_of(const std::exception_ptr& failure) {
+inline std::vector<int> peers_of(const std::exception_ptr& failure) noexcept {
     try {
-        std::rethrow_exception(failure);
-    } catch (const peer_error& e) {
-        return e.peers();
-    } catch (...) {
-        return {};
+        try {
+            std::rethrow_exception(failure);
+        } catch (const peer_error& e) {
+            return e.peers();
+        }
+    } catch (...) {  // another exception, or no memory for the ranks
     }
+    return {};
+}
+
+// The exception that `make` returns, or the one that it throws for want of memory.
+template <class Make>
+std::exception_ptr made_or_thrown(Make&& make) noexcept try {
+    return std::make_exception_ptr(make());
+} catch (...) {
+    return std::current_exception();
 }
 
 }  // namespace detail

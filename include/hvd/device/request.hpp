@@ -88,8 +88,9 @@ private:
         const auto session = session_;
         try {
             wait();
-        } catch (const error& e) {
-            session->give_up(e.what());  // its next call throws the reason
+        } catch (...) {
+            session->give_up(
+                detail::what_of(std::current_exception()));  // its next call throws the reason
         }
     }
 

@@ -88,7 +88,7 @@ public:
         if (broken()) return;
         for (const auto& stop : stops_)
             if (const auto word = stop.lock()) word->set();
-        broken_ = why;
+        broken_ = text_or(no_memory_for_text, why);
         is_broken_.store(true);
     }
 
@@ -207,8 +207,8 @@ public:
             for (backoff pauses(false); !watcher_.is_idle();)
                 if (pauses.pause() && is_late(limit)) give_up(lateness(label));
             if (broken()) cudaDeviceSynchronize();
-        } catch (const error& e) {
-            give_up(e.what());
+        } catch (...) {
+            give_up(what_of(std::current_exception()));
         }
     }
 
@@ -267,12 +267,14 @@ public:
     }
 
     [[gnu::cold]] message lateness(const char* label) const {
-        const message reason = watcher_.has_detected() ? message("ranks are lost, or others come")
-                               : reason_to_end_        ? reason_to_end_()
-                                                       : message();
-        return text("hvd: ", label, " on rank ", rank_, ": ",
-                    reason.empty() ? std::string_view("other ranks did not come in time")
-                                   : std::string_view(reason));
+        const message reason = watcher_.has_detected()
+                                   ? message::fixed("ranks are lost, or others come")
+                               : reason_to_end_ ? reason_to_end_()
+                                                : message();
+        return text_or("hvd: other ranks did not come in time", "hvd: ", label, " on rank ", rank_,
+                       ": ",
+                       reason.empty() ? std::string_view("other ranks did not come in time")
+                                      : std::string_view(reason));
     }
 
     // Allocates memory that the backend knows beforehand on all ranks. Allocating and freeing it

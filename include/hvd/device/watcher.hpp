@@ -117,8 +117,8 @@ private:
             ask_detector();
             if (is_overdue()) session_.expire(late_.c_str());
             session_.look_from_outside();
-        } catch (const error& e) {
-            session_.give_up(e.what());
+        } catch (...) {
+            session_.give_up(what_of(std::current_exception()));
             const lock_guard lock(mutex_);
             work_.clear();
             detector_ = {};

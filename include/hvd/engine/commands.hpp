@@ -20,7 +20,7 @@ struct engine_commands {
     std::uint64_t units = 0;  // of the prediction that have run
     bool join = false;
     bool bye = false;           // this rank is done, and waits for the others
-    std::string leave;          // it leaves without the others: the reason, if not empty
+    message leave;              // it leaves without the others: the reason, if not empty
     std::vector<int> culprits;  // for whose sake it leaves, if not for its own
 };
 

@@ -13,7 +13,8 @@ class engine_core final : public unit_driver {
 public:
     engine_core(shared<session> data, bool one_node, const engine_options& options,
                 std::function<void()> wake)
-        : unit_driver(std::move(data), one_node, options, std::move(wake)) {}
+        : unit_driver(std::move(data), one_node, options, std::move(wake)),
+          no_memory_(text("rank ", rank(), " has no memory left, not even to tell what failed")) {}
 
     // ---- for any thread -----------------------------------------------------------------------
 
@@ -37,13 +38,47 @@ public:
         call.owner = shared<counted>(this);
     }
 
-    // The others learn why this rank has no tensor of that name.
+    // The others learn why this rank has no tensor of that name. Without memory for that it ends
+    // the engine: they would wait for the tensor.
     void refuse_on_all(std::string_view name, signature mine, std::string_view why) {
-        const auto call = shared<refusal_call>::make();
-        call->op = &call->none;
-        mine.call.refuse(why);
-        mine.call.root = 0;  // it may be wrong, and nobody compares it
-        submit(name, call, mine, {}, [](queued&) {});
+        or_leave([&] {
+            const auto call = shared<refusal_call>::make();
+            call->op = &call->none;
+            mine.call.refuse(why);
+            mine.call.root = 0;  // it may be wrong, and nobody compares it
+            submit(name, call, mine, {}, [](queued&) {});
+        });
+    }
+
+    // Runs f, which prepares or submits a tensor. Where it fails since there is no memory or code
+    // of the user throws, no rank has the tensor: the others learn why. f tells them itself of
+    // hvd's own errors, where they concern them.
+    template <class F>
+    void or_refuse(std::string_view name, F&& f) {
+        try {
+            f();
+        } catch (const error&) {
+            throw;
+        } catch (...) {
+            const std::exception_ptr failure = std::current_exception();
+            try {
+                refuse_on_all(name, signature{}, what_of(failure));
+            } catch (...) {  // the engine has ended, or the name belongs to another tensor
+            }
+            std::rethrow_exception(failure);
+        }
+    }
+    // The same for what can't be refused.
+    template <class F>
+    void or_leave(F&& f) {
+        try {
+            f();
+        } catch (const error&) {
+            throw;
+        } catch (...) {
+            leave_for(std::current_exception());
+            throw;
+        }
     }
 
     // A call that is wrong by itself: the other ranks learn why, and this one throws it.
@@ -62,7 +97,8 @@ public:
         }
         if (!unseen) return;
         refuse_on_all(name, mine,
-                      text("hvd: an earlier tensor of this rank failed: ", what_of(unseen)));
+                      text_or("hvd: an earlier tensor of this rank failed",
+                              "hvd: an earlier tensor of this rank failed: ", what_of(unseen)));
         std::rethrow_exception(unseen);
     }
 
@@ -92,7 +128,7 @@ public:
             if (join_) throw usage_error(rank(), text("hvd: rank ", rank(), " has joined already"));
             adopt(*call);
             join_ = call;
-            if (predicted_) decline_ = "it has joined";
+            if (predicted_) decline_ = message::fixed(joins);
             else commands_.join = true;
         }
         wake_();
@@ -101,13 +137,17 @@ public:
     // Gives all ranks other thresholds, or none of them.
     void retune(const engine_tuning& to) {
         refuse_inside_callback();
-        const auto call = shared<retune_call>::make();
-        call->op = &call->none;
-        call->values = to;
-        signature mine;
-        mine.call = agreement_header("");
-        submit("the retune of the engine", call, mine, {}, [](queued& c) {
-            static_cast<retune_call&>(c).in_flight = of(c).pending_.names(&c);
+        constexpr std::string_view name = "the retune of the engine";
+        shared<retune_call> call;
+        or_refuse(name, [&] {
+            call = shared<retune_call>::make();
+            call->op = &call->none;
+            call->values = to;
+            signature mine;
+            mine.call = agreement_header("");
+            submit(name, call, mine, {}, [](queued& c) {
+                static_cast<retune_call&>(c).in_flight = of(c).pending_.names(&c);
+            });
         });
         wait(*call);
         if (const std::exception_ptr failure = call->take_failure())
@@ -137,19 +177,30 @@ public:
         {
             const lock_guard lock(mutex_);
             commands_.bye = done_ = true;
-            if (predicted_ && decline_.empty()) decline_ = no_more;
+            if (predicted_ && decline_.empty()) decline_ = message::fixed(no_more);
         }
         wake_();
     }
     // A call under way at that time gives the communicator up.
     void stop_calls_at(time_point limit) { runner_.driver().stop_at(limit); }
-    void leave(std::string_view reason) {
+    void leave(message reason) noexcept {
         {
             const lock_guard lock(mutex_);
-            if (commands_.leave.empty()) commands_.leave = reason;  // the first reason counts
+            // the first reason counts
+            if (commands_.leave.empty()) commands_.leave = std::move(reason);
         }
         stop_calls_at(now());  // the engine's thread may wait in one
         wake_();
+    }
+    void leave_for(const std::exception_ptr& failure) noexcept {
+        message reason;
+        try {
+            reason = text("rank ", rank(), " failed: ", what_of(failure));
+        } catch (...) {
+            const lock_guard lock(mutex_);
+            reason = std::move(no_memory_);
+        }
+        leave(std::move(reason));
     }
 
 private:
@@ -161,6 +212,7 @@ private:
     // request to wait for: it is free once the peers have submitted theirs.
     bool take(std::string_view name, pending_tensor& entry, void (*fill)(queued&)) {
         bool wakes = false;
+        pending_tensor undone;  // it ends without the lock
         {
             const lock_guard lock(mutex_);
             refuse_if_ended(name);
@@ -173,11 +225,16 @@ private:
             const auto* const added = pending_.add(name, std::move(entry));
             if (added == nullptr && pending_.refuses(name)) return false;
             if (added == nullptr) refuse_duplicate(name);
-            counts_.submitted += !is_retune(added->second.mine);
-            fill(call);
             call.made = added->second.since;
-            tell(observed_moment::submitted, name, added->second.mine, call.made, call.made);
-            wakes = take_note(added->first, added->second);
+            try {
+                fill(call);
+                tell(observed_moment::submitted, name, added->second.mine, call.made, call.made);
+                wakes = take_note(added->first, added->second);
+            } catch (...) {
+                undone = pending_.take(added->first);
+                throw;
+            }
+            counts_.submitted += !is_retune(added->second.mine);
         }
         if (wakes) wake_();
         return true;
@@ -201,25 +258,27 @@ private:
             may_wait ? now() + session_->options().destructor_deadline.nanoseconds : now();
         if (may_wait) wait(call, limit);
         if (call.done()) return;
-        std::string name;
-        {
-            const lock_guard lock(mutex_);
-            name = pending_.name_of(call);
-        }
-        const bool works = name.empty() && call.op->entry.name[0] != 0;
-        const message why =
-            text("rank ", rank(), ": the request of '",
-                 works ? std::string_view(call.op->entry.name) : std::string_view(name),
-                 "' was destroyed before ",
-                 works ? "its work was done" : "all ranks had submitted the tensor");
-        const auto failure = std::make_exception_ptr(usage_error(rank(), text("hvd: ", why)));
+        message why = reason_of_its_end(call);
+        const auto failure =
+            made_or_thrown([&] { return usage_error(rank(), text("hvd: ", why)); });
         set_reason(failure);  // before that of the engine's thread, which tells the other ranks
-        leave(why);
+        leave(std::move(why));
         fail(failure);
         if (!call.done()) wait(call);
     }
+    message reason_of_its_end(const queued& call) noexcept {
+        const lock_guard lock(mutex_);
+        const std::string_view name = pending_.name_of(call);
+        const bool works = name.empty() && call.op->entry.name[0] != 0;
+        return text_or("a request was destroyed before its tensor was complete", "rank ", rank(),
+                       ": the request of '", works ? std::string_view(call.op->entry.name) : name,
+                       "' was destroyed before ",
+                       works ? "its work was done" : "all ranks had submitted the tensor");
+    }
 
     static const queue_of_calls functions;
+
+    message no_memory_;  // why this rank ends the engine where there is no memory for a reason
 };
 
 inline constexpr queue_of_calls engine_core::functions{

@@ -85,8 +85,9 @@ Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
 /// thread, or on one that waits for a request.
 /// **Errors**: if ranks disagree about a tensor, its requests throw `hvd::mismatch_error` on all of
 /// them, with every rank's value; other tensors go on. A wrong call throws `hvd::usage_error` at
-/// once, and its peers `hvd::peer_error` with the reason. A rank that leaves, dies or fails ends
-/// the engine on all ranks: their requests throw `hvd::peer_error` with its rank and reason.
+/// once, and its peers `hvd::peer_error` with the reason. So does a rank without memory for a
+/// tensor, with `std::bad_alloc`. A rank that leaves, dies or fails ends the engine on all ranks:
+/// their requests throw `hvd::peer_error` with its rank and reason.
 /// The destructor waits for tensors in flight until the communicator's `destructor_deadline` at
 /// most. The engine is movable, and empty after a move.
 /// @tparam Backend a backend whose calls may run on another thread (MPI: at level MULTIPLE).
@@ -222,8 +223,9 @@ public:
     /// Ends the engine on all ranks: their requests throw `hvd::peer_error` with this rank and the
     /// text of the exception. Call it in a handler, before the exception leaves the rank.
     void fail(const std::exception_ptr& why) {
-        parts_or_throw().core->leave(detail::text(
-            "rank ", rank(), " failed: ", why ? detail::what_of(why) : "it gave no exception"));
+        parts_or_throw().core->leave(detail::text_or(
+            detail::no_memory_for_text, "rank ", rank(), " failed: ",
+            why ? detail::what_of(why) : detail::message::fixed("it gave no exception")));
     }
 
     /// The counts of this rank since the engine was made. **Threads**: any, at any time. With
@@ -283,9 +285,10 @@ private:
                 core->say_bye();
                 core->wait_ended(limit);
             }
-            end(unwinds ? detail::text("an exception unwound on rank ", core->rank())
-                        : detail::text(
-                              "rank ", core->rank(), " has destroyed its engine",
+            constexpr const char* plain = "a rank has destroyed its engine";
+            end(unwinds ? detail::text_or(plain, "an exception unwound on rank ", core->rank())
+                        : detail::text_or(
+                              plain, "rank ", core->rank(), " has destroyed its engine",
                               in_flight.empty() ? "" : " with tensors in flight: ", in_flight));
         }
 
@@ -304,8 +307,8 @@ private:
         }
 
         // Tells the others, unless the engine has ended.
-        void end(std::string_view reason) {
-            core->leave(reason);
+        void end(detail::message reason) {
+            core->leave(std::move(reason));
             thread.reset();
             // Ranks that wait for this one learn it before it waits for them, with its devices.
             core->data().close("its engine was destroyed");
@@ -318,13 +321,16 @@ private:
 
         template <class... T>
         result<int> join(std::tuple<T...>*) {
-            core->learn(detail::usual_reductions<T...>());
             struct joining : detail::queued_value<int> {
                 detail::operation none{};
             };
-            const auto call = detail::shared<joining>::make();
-            call->op = &call->none;
-            core->join(call);
+            detail::shared<joining> call;
+            core->or_leave([&] {
+                core->learn(detail::usual_reductions<T...>());
+                call = detail::shared<joining>::make();
+                call->op = &call->none;
+                core->join(call);
+            });
             return result<int>(call);
         }
 

@@ -139,6 +139,12 @@ public:
         return false;
     }
 
+    // Tells all neighbours why this rank ends, where their links take it at once. It needs no
+    // memory.
+    void send_last(std::span<const std::byte> bytes) noexcept {
+        for (auto& [peer, link] : links_) link.send_last(bytes);
+    }
+
     void wake() noexcept { wake_->wake(); }
 
     // Closes the connections, after what was sent has gone as far as the system takes it at once.

@@ -88,18 +88,24 @@ public:
     // For the functions of the communicator: see start_queued().
     template <class Queued, class Options, class Make>
     shared<Queued> keep(const Options& o, Make& make) {
-        const shared<Queued> call = shared<Queued>::make(make);
-        call->deadline = o.deadline;
-        operation& op = *call->op;
-        if (op.flaw.kind != flaw::none) tell_flaw(op, core_.size());
-        signature mine = signature_of(call->call);
-        mine.priority = options_.priority;
-        store(op.entry.name, name_);
+        shared<Queued> call;
+        signature mine;
+        core_.or_refuse(name_, [&] {
+            call = shared<Queued>::make(make);
+            call->deadline = o.deadline;
+            operation& op = *call->op;
+            if (op.flaw.kind != flaw::none) tell_flaw(op, core_.size());
+            mine = signature_of(call->call);
+            mine.priority = options_.priority;
+            store(op.entry.name, name_);
+            if (o.deadline.nanoseconds < 0)
+                op.entry.refuse(text("hvd: ", negative_time("deadline", o.deadline)));
+        });
         core_.throw_unseen_instead_of(name_, mine);
-        if (o.deadline.nanoseconds < 0)
-            core_.submit_refusal(name_, mine, text("hvd: ", negative_time("deadline", o.deadline)));
-        if (op.entry.refused) core_.submit_refusal(name_, mine, op.entry.text);
-        core_.submit(name_, call, mine, options_.then, &fill<Queued>);
+        if (const call_header& h = call->op->entry; h.refused)
+            core_.submit_refusal(name_, mine, h.text);
+        core_.or_refuse(name_,
+                        [&] { core_.submit(name_, call, mine, options_.then, &fill<Queued>); });
         return call;
     }
 

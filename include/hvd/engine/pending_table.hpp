@@ -80,6 +80,7 @@ public:
     time_point claim(const agreed_unit& unit, std::vector<queued*>& calls) {
         time_point last = 0;
         calls.clear();
+        calls.reserve(unit.size());  // before any of them counts as one that runs
         for (const agreed_tensor& t : unit) {
             const auto found = tensors_.find(t.name);
             if (found == tensors_.end()) {
@@ -106,21 +107,16 @@ public:
         limits_ -= node.mapped().limit != never;
         return std::move(node.mapped());
     }
-    std::vector<pending_tensor> take(const agreed_unit& unit) {
-        std::vector<pending_tensor> taken;
+    // Removes those of a unit. There is room for them.
+    void take(const agreed_unit& unit, std::vector<pending_tensor>& taken) noexcept {
         for (const agreed_tensor& t : unit)
             if (pending_tensor p = take(t.name); p.call) taken.push_back(std::move(p));
-        return taken;
     }
-    // Removes all but those that run.
-    std::vector<pending_tensor> take_waiting() {
-        std::vector<pending_tensor> taken;
-        for (auto at = tensors_.begin(); at != tensors_.end();) {
-            if (!at->second.runs) taken.push_back(std::move(at->second));
-            at = at->second.runs ? std::next(at) : tensors_.erase(at);
-        }
-        for (const pending_tensor& t : taken) limits_ -= t.limit != never;
-        return taken;
+    // Removes one of those that do not run. Its call is null if there is none.
+    pending_tensor take_waiting() noexcept {
+        for (const auto& [name, tensor] : tensors_)
+            if (!tensor.runs) return take(name);
+        return {};
     }
 
     // Names and signatures, in the order of submission.
@@ -134,7 +130,8 @@ public:
         return result;
     }
 
-    std::string name_of(const queued& call) const {
+    // Valid while the tensor is there.
+    std::string_view name_of(const queued& call) const {
         for (const auto& [name, tensor] : tensors_)
             if (tensor.call.get() == &call) return name;
         return {};

@@ -49,7 +49,8 @@ private:
 
     // The collective itself compares what may differ between ranks, such as rows.
     static bool same(const signature& agreed, const signature& mine) {
-        return agreed.fuses == mine.fuses && agreed.difference(mine) == field::none;
+        return !mine.call.refused && agreed.fuses == mine.fuses &&
+               agreed.difference(mine) == field::none;
     }
 
     std::vector<agreed_unit> units_;

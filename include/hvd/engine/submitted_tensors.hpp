@@ -4,7 +4,6 @@
 
 #include "../standard.hpp"  // first: an older standard is told at once
 
-#include <algorithm>
 #include <vector>
 
 #include "../core/error_sink.hpp"
@@ -38,9 +37,13 @@ public:
         return pending_.empty() && !join_ && watched_.load() == 0;
     }
     // The names of the tensors that are pending, a few of them.
-    message pending_names() {
+    message pending_names() noexcept {
         const lock_guard lock(mutex_);
-        return pending_.names();
+        try {
+            return pending_.names();
+        } catch (...) {
+            return message::fixed("some that there is no memory to name");
+        }
     }
 
     std::size_t run_ready() {
@@ -69,7 +72,10 @@ public:
             if (refused.call) count_failed(refused);
         }
         if (!refused.call) return;
-        tell(observed_moment::incomplete, name, refused.mine, quick_now(), refused.since);
+        try {
+            tell(observed_moment::incomplete, name, refused.mine, quick_now(), refused.since);
+        } catch (...) {  // the failure of the tensor goes before that of its observer
+        }
         complete(refused, std::move(why));
         completions_.announce();
     }
@@ -102,14 +108,15 @@ public:
     }
 
     // Calls back on this thread, if somebody wants it.
-    void call_back(const callback& then, const std::exception_ptr& failure) {
+    void call_back(const callback& then, const std::exception_ptr& failure) noexcept {
         if (!then) return;
         const callback_scope scope(*this);
         try {
             then(failure);
         } catch (...) {
-            write_line(text("hvd: rank ", rank(), ": the callback of a tensor threw: ",
-                            what_of(std::current_exception())));
+            write_line(
+                text_or("hvd: the callback of a tensor threw", "hvd: rank ", rank(),
+                        ": the callback of a tensor threw: ", what_of(std::current_exception())));
         }
     }
 
@@ -170,7 +177,7 @@ protected:
     // ---- without the lock -------------------------------------------------------------------
 
     // Nobody holds the lock. The callback may submit further tensors.
-    void complete(pending_tensor& entry, std::exception_ptr failure) {
+    void complete(pending_tensor& entry, std::exception_ptr failure) noexcept {
         if (entry.on_done != nullptr) entry.on_done(*entry.call, failure != nullptr);
         const callback then = std::move(entry.then);
         if (!then) return entry.call->finish(std::move(failure));
@@ -180,7 +187,7 @@ protected:
 
     // The threads that wait get the exception, and it dies there: its counter is not visible to
     // ThreadSanitizer.
-    void complete_all(std::vector<pending_tensor>& all, std::exception_ptr failure) {
+    void complete_all(std::vector<pending_tensor>& all, std::exception_ptr failure) noexcept {
         for (std::size_t i = 0; i + 1 < all.size(); ++i) complete(all[i], failure);
         if (!all.empty()) complete(all.back(), std::move(failure));
         completions_.announce();
@@ -189,23 +196,31 @@ protected:
     // A callback that waits would wait for itself.
     class callback_scope {
     public:
-        explicit callback_scope(submitted_tensors& core) : core_(core) {
+        explicit callback_scope(submitted_tensors& core) noexcept : core_(core) {
             const lock_guard lock(core_.mutex_);
-            core_.in_callbacks_.push_back(session_user::this_thread());
+            behind_ = std::exchange(core_.in_callbacks_, this);
         }
         callback_scope(const callback_scope&) = delete;
         callback_scope& operator=(const callback_scope&) = delete;
         ~callback_scope() {
             const lock_guard lock(core_.mutex_);
-            core_.in_callbacks_.erase(core_.find_callback());
+            callback_scope** at = &core_.in_callbacks_;
+            while (*at != this) at = &(*at)->behind_;
+            *at = behind_;
         }
 
     private:
+        friend class submitted_tensors;
+
         submitted_tensors& core_;
+        const session_user::id thread_ = session_user::this_thread();
+        callback_scope* behind_;
     };
     bool is_inside_callback() {
         const lock_guard lock(mutex_);
-        return find_callback() != in_callbacks_.end();
+        for (const callback_scope* at = in_callbacks_; at != nullptr; at = at->behind_)
+            if (at->thread_ == session_user::this_thread()) return true;
+        return false;
     }
     void refuse_inside_callback() {
         if (is_inside_callback())
@@ -220,7 +235,7 @@ protected:
     std::exception_ptr ended_, unseen_;
     coroutine_list coroutines_;
     engine_statistics counts_;
-    std::vector<session_user::id> in_callbacks_;  // the threads that run one
+    callback_scope* in_callbacks_ = nullptr;  // of the threads that run one
 
     completions completions_;
     atomic<int> watched_{0};  // device tensors that somebody wants to be told of
@@ -228,10 +243,6 @@ protected:
     const observing observing_;
 
 private:
-    std::vector<session_user::id>::iterator find_callback() {
-        return std::find(in_callbacks_.begin(), in_callbacks_.end(), session_user::this_thread());
-    }
-
     const int rank_, size_;
 };
 

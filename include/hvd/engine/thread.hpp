@@ -22,6 +22,8 @@ public:
           negotiator_(core_->rank(), core_->size(), settings(core_->options())),
           stalls_(core_->options().stall_warn.nanoseconds,
                   core_->options().stall_abort.nanoseconds),
+          no_memory_(text("rank ", core_->rank(), ": its engine failed, and no memory is left")),
+          farewell_(last_message(no_memory_, {})),
           thread_([this] {
               if (may_begin()) serve();
           }) {
@@ -65,13 +67,13 @@ private:
     void serve() noexcept {
         core_->listen_to(negotiator_);
         if (cpu_ >= 0 && !processor_set::of_this_thread().only(cpu_).keep_this_thread())
-            write_line(text("hvd: rank ", core_->rank(), " can't run on processor ", cpu_));
+            write_line(text_or("hvd: an engine can't run on its processor", "hvd: rank ",
+                               core_->rank(), " can't run on processor ", cpu_));
         core_->look_out_by([this] { return ends_meanwhile(); });
         try {
             while (!over_) turn();
         } catch (...) {
-            end_by(std::current_exception(), text("rank ", core_->rank(), ": its engine failed: ",
-                                                  what_of(std::current_exception())));
+            forfeit(std::current_exception());
         }
         links_.close();
     }
@@ -173,18 +175,40 @@ private:
         if (over_ || !failure) return;
         submit();
         if (const decision* const end = end_decision()) return finish(*end);
-        end_by(failure, text("rank ", core_->rank(), " gave up: ", what_of(failure)));
+        end_by(failure,
+               text_or(no_memory_for_text, "rank ", core_->rank(), " gave up: ", what_of(failure)));
     }
 
     // Ends the engine on all ranks, for a reason of this one.
-    void end_by(const std::exception_ptr& failure, std::string_view reason) noexcept {
+    void end_by(const std::exception_ptr& failure, const message& reason) {
+        core_->set_reason(failure);  // also if there is no memory to tell it
+        negotiator_.leave(reason, rank_set(peers_of(failure)));
+        flush();
         over_ = true;
+        end_core(failure, reason);
+    }
+
+    // This thread failed, perhaps inside a word to another rank, and perhaps without memory. So the
+    // outbox is not sent. The others hear the reason, or see that the links end.
+    void forfeit(const std::exception_ptr& failure) noexcept {
+        over_ = true;
+        message reason;
+        std::vector<std::byte> words;
         try {
-            negotiator_.leave(reason, rank_set(peers_of(failure)));
-            flush();
-        } catch (...) {  // the others see that the link ends
+            reason = text("rank ", core_->rank(), ": its engine failed: ", what_of(failure));
+            words = last_message(reason, rank_set(peers_of(failure)));
+        } catch (...) {
+            reason = std::move(no_memory_);
+            words = std::move(farewell_);
         }
-        end_core(failure, message(reason));
+        links_.send_last(words);
+        end_core(failure, reason);
+    }
+
+    std::vector<std::byte> last_message(std::string_view reason, const rank_set& culprits) const {
+        message_writer words(outbox::always);
+        write_end(words, end_of(core_->rank(), reason, culprits));
+        return words.take();
     }
 
     void end_core(const std::exception_ptr& failure, const message& reason) noexcept {
@@ -316,6 +340,8 @@ private:
     const int cpu_;
     negotiator negotiator_;
     stall_watch stalls_;
+    message no_memory_;                // the reason for the end where there is none for another
+    std::vector<std::byte> farewell_;  // tells it
     bool over_ = false;
     std::int64_t next_patience_ = engine_core::never_again;
     std::int64_t next_stall_look_ = engine_core::never_again;

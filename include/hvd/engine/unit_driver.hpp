@@ -62,18 +62,16 @@ public:
     // Ends the engine: all that is pending fails, and further calls throw the same.
     void fail(const std::exception_ptr& failure) noexcept {
         set_reason(failure);
-        std::vector<pending_tensor> failed;
         std::exception_ptr reason;
         {
             const lock_guard lock(mutex_);
             reason = ended_;
-            failed = pending_.take_waiting();
-            for (const pending_tensor& t : failed) count_failed(t);
             if (join_) join_->finish(reason);
             join_ = {};
             end_prediction();
         }
-        complete_all(failed, std::move(reason));
+        for (pending_tensor t; take_waiting(t);) complete(t, reason);
+        completions_.announce();
     }
 
     // ---- for device tensors ---------------------------------------------------------------------
@@ -84,12 +82,13 @@ public:
         runner_.use(std::move(devices));
     }
     // The other ranks learn that the device tensors of this one can't go on.
-    void lose_devices(const std::exception_ptr& why) {
+    void lose_devices(const std::exception_ptr& why) noexcept {
         const lock_guard lock(mutex_);
         if (ended_) return;  // then there may be nobody to wake
         if (commands_.leave.empty()) {
-            commands_.leave = text("rank ", rank(), ": its device tensors failed: ",
-                                   why ? what_of(why) : message("no reason was given"));
+            commands_.leave = text_or("its device tensors failed", "rank ", rank(),
+                                      ": its device tensors failed: ",
+                                      why ? what_of(why) : message::fixed("no reason was given"));
             if (why) commands_.culprits = peers_of(why);
         }
         runner_.driver().stop_at(now());  // the engine's thread may wait in a call
@@ -128,8 +127,8 @@ public:
         commands_.submitted.clear();
         predicted_ = std::make_shared<prediction>(std::move(units));
         predicting_.store(true);
-        if (join_) decline_ = "it has joined";
-        if (done_) decline_ = no_more;
+        if (join_) decline_ = message::fixed(joins);
+        if (done_) decline_ = message::fixed(no_more);
         pending_.for_each(
             [this](const std::string& name, const pending_tensor& t) { arrive(name, t); });
     }
@@ -177,7 +176,7 @@ public:
             completions_.anybody_sleeps() || coroutines_.first_call() != nullptr ? short_patience
                                                                                  : long_patience;
         if (time - watched_since_ < patience) return watched_since_ + patience - time;
-        decline_ = "it waits for a tensor that is not the next one";
+        decline_ = message::fixed("it waits for a tensor that is not the next one");
         return 0;
     }
 
@@ -185,7 +184,7 @@ public:
     void expire_prediction() {
         const lock_guard lock(mutex_);
         if (!predicted_ || driving_ || !decline_.empty()) return;
-        decline_ = "the deadline of a tensor is over";
+        decline_ = message::fixed("the deadline of a tensor is over");
     }
 
     // Why a unit gave the communicator up; null if none did.
@@ -216,7 +215,7 @@ protected:
         runner_.use({});  // while all that their calls may ask is there
     }
 
-    static constexpr const char* no_more = "it has destroyed its engine";
+    static constexpr const char *joins = "it has joined", *no_more = "it has destroyed its engine";
 
     void help(queued& call) {
         if (!call.done()) drive_prediction(1);
@@ -243,7 +242,8 @@ protected:
 
     void arrive(const std::string& name, const pending_tensor& entry) {
         if (!predicted_->arrive(name, entry.mine) && decline_.empty())
-            decline_ = text("'", name, "' is not part of it, or has changed");
+            decline_ = text_or("a tensor is not part of it, or has changed", "'", name,
+                               "' is not part of it, or has changed");
     }
 
     unit_runner runner_;
@@ -254,7 +254,7 @@ protected:
     // The lock of the submitted tensors is held for all of the following.
     engine_commands commands_;
     std::shared_ptr<prediction> predicted_;  // null: the ranks negotiate. A driver keeps it alive
-    std::string decline_;                    // why this rank declines the prediction, if it does
+    message decline_;                        // why this rank declines the prediction, if it does
     bool done_ = false;                      // this rank submits nothing more
     engine_tuning tuned_;
     std::uint64_t submissions_ = 0;
@@ -264,7 +264,7 @@ private:
         {
             const lock_guard lock(mutex_);
             if (ended_) return what_of(ended_);
-            if (!commands_.leave.empty()) return message(commands_.leave);
+            if (!commands_.leave.empty()) return text_or(no_memory_for_text, commands_.leave);
             if (!look_out_ || looks_out_ != session_user::this_thread()) return {};
         }
         return look_out_() ? reason_to_end() : message();
@@ -276,7 +276,7 @@ private:
     void end_prediction() {
         predicted_.reset();
         predicting_.store(false);
-        decline_.clear();
+        decline_ = {};
     }
 
     bool begins_to_drive() {
@@ -290,28 +290,30 @@ private:
         runner_.end_by(pending_.first_limit());
     }
 
+    // Where there is no memory for that, nothing has changed.
     void claim(const agreed_unit& unit) {
+        finished_.reserve(unit.size());
+        if (!usual_.empty()) runner_.learn(usual_);
+        usual_.clear();
         const time_point last = pending_.claim(unit, claimed_);
         hold_to_deadlines();
         running_ = &unit;
         begun_ = predicted_ ? last : now();  // a predicted unit begins with its last tensor
-        for (const queued* call : claimed_)
-            if (call != nullptr) runner_.learn(*call->op);
-        if (!usual_.empty()) runner_.learn(std::exchange(usual_, {}));
     }
 
     // ---- for the driver -------------------------------------------------------------------------
 
-    // Runs units of the predicted step until the next one is not there yet.
-    void drive(int threads) {
+    // Runs units of the predicted step until the next one is not there yet. The thread may be one
+    // that waits for a tensor: what fails here ends the engine, and is thrown by its requests.
+    void drive(int threads) noexcept try {
         for (;;) {
             std::shared_ptr<prediction> step;
-            std::string reason;
+            message reason;
             {
                 const lock_guard lock(mutex_);
                 if (!predicted_ || !(predicted_->ready() || !decline_.empty()))
                     return rest_from_driving();
-                reason = decline_;
+                reason = std::move(decline_);
                 step = predicted_;
                 if (reason.empty()) claim(step->next());
                 else hold_to_deadlines();
@@ -319,6 +321,10 @@ private:
             if (!reason.empty() ? decline(reason) : run_predicted(step->next(), threads)) continue;
             return stop_driving();
         }
+    } catch (...) {
+        const lock_guard lock(mutex_);
+        driving_ = false;
+        give_up(std::current_exception());
     }
 
     // The engine's thread watches over the tensors that wait from now on.
@@ -328,7 +334,7 @@ private:
     }
 
     // Both return false if the prediction is over.
-    bool decline(const std::string& reason) {
+    bool decline(std::string_view reason) {
         try {
             runner_.decline(reason);
         } catch (const error& e) {
@@ -343,7 +349,7 @@ private:
         std::exception_ptr failure;
         try {
             runner_.confirm(unit, threads);
-            tell_unit(observed_moment::ready, unit, true);
+            tell_ready(unit, true);
             runner_.run(unit, claimed_, threads);
         } catch (const error& e) {
             declined = unit_runner::is_decline(e);
@@ -384,8 +390,8 @@ private:
 
     void run_claimed(const agreed_unit& unit, int threads) {
         std::exception_ptr failure;
-        tell_unit(observed_moment::ready, unit);
         try {
+            tell_ready(unit, false);
             if (is_retune(unit.front().signature))
                 retune(static_cast<retune_call&>(*claimed_.front()));
             else runner_.run(unit, claimed_, threads);
@@ -401,18 +407,23 @@ private:
         call_driver& driver = runner_.driver();
         const auto values = [&](auto say) { say_engine_tuning(to, say); };
         call_header mine = agreement_header("the retune of an engine");
-        const std::exception_ptr wrong = attempt(mine, [&] { call.check(rank()); });
-        mine.content = content_of_values(values);
         const time_point limit = limit_of(runner_.deadline());
-        exchange_after(wrong, [&] { agree_on(driver, mine, limit, values); });
+        const auto prepare = [&] {
+            call.check(rank());
+            mine.content = content_of_values(values);
+        };
+        agree_on(driver, mine, limit, prepare, values);
         if (to.tuning != driver.options().tuning) driver.retune(to.tuning, limit);
         const lock_guard lock(mutex_);
         tuned_ = to;
     }
 
-    void complete_unit(const agreed_unit& unit, std::exception_ptr failure) {
-        tell_unit(failure ? observed_moment::incomplete : observed_moment::complete, unit);
-        std::vector<pending_tensor> finished;
+    void complete_unit(const agreed_unit& unit, std::exception_ptr failure) noexcept {
+        try {
+            tell_unit(failure ? observed_moment::incomplete : observed_moment::complete, unit);
+        } catch (...) {
+            if (!failure) failure = std::current_exception();
+        }
         {
             const lock_guard lock(mutex_);
             ++runs_;
@@ -422,20 +433,21 @@ private:
             // Tensors whose unit gave the communicator up learn why from the engine's thread.
             const bool learns = is_broken && failure;
             if (learns && !ended_) pending_.unclaim(unit);
-            else finished = pending_.take(unit);
+            else pending_.take(unit, finished_);
             if (learns && ended_) failure = ended_;
-            count_unit(counts_, finished, failure != nullptr, begun_);
+            count_unit(counts_, finished_, failure != nullptr, begun_);
             if (predicted_) {
                 if (predicted_->advance()) ++counts_.predicted_steps;
                 ++counts_.predicted_units;
                 ++units_;
             }
         }
-        complete_all(finished, std::move(failure));
+        complete_all(finished_, std::move(failure));
+        finished_.clear();
     }
     // The communicator was given up. The engine's thread, which may know a better reason, ends the
     // engine.
-    void give_up(const std::exception_ptr& failure) {
+    void give_up(const std::exception_ptr& failure) noexcept {
         end_prediction();
         if (ended_) return;
         if (!unit_failure_) unit_failure_ = failure;
@@ -457,25 +469,43 @@ private:
         }
     }
 
+    // The others wait for this rank in the unit, so that they learn if an observer throws.
+    void tell_ready(const agreed_unit& unit, bool is_predicted) {
+        if (observing_.call == nullptr) return;
+        runner_.prepare(unit.front().signature.where,
+                        [&] { tell_unit(observed_moment::ready, unit, is_predicted); });
+    }
+
     // A rank waits long in a call of the driver, which says so. It returns the place.
     [[gnu::cold]] message tell_wait() {
         count([](engine_statistics& s) { ++s.stalls_warned; });
         return running_ != nullptr ? label_of(*running_) : message("a predicted step");
     }
 
-    std::exception_ptr broken() const {
-        return std::make_exception_ptr(peer_error(
-            rank(), text("hvd: rank ", rank(), ": the communicator of this engine was given up"),
-            {}));
+    std::exception_ptr broken() const noexcept {
+        return made_or_thrown([&] {
+            return peer_error(
+                rank(),
+                text("hvd: rank ", rank(), ": the communicator of this engine was given up"), {});
+        });
     }
     void give_up_if_broken() {
         const lock_guard lock(mutex_);
         if (runner_.broken()) give_up(std::current_exception());
     }
 
+    bool take_waiting(pending_tensor& t) noexcept {
+        t = {};  // without the lock: what the user gave ends with it
+        const lock_guard lock(mutex_);
+        t = pending_.take_waiting();
+        if (t.call) count_failed(t);
+        return bool(t.call);
+    }
+
     // The driver's: the unit that runs, its calls and its begin.
     const agreed_unit* running_ = nullptr;
     std::vector<queued*> claimed_;
+    std::vector<pending_tensor> finished_;  // has room for those of the unit
     time_point begun_ = 0;
 
     // The lock is held for these.

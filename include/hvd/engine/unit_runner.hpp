@@ -76,19 +76,6 @@ public:
     }
     call_driver& driver() const { return static_cast<call_driver&>(*data_); }
 
-    // How a reduction is made that this rank has submitted: it may be asked for it after it has
-    // joined.
-    void learn(const operation& op) {
-        if (op.group_count != 1 || op.fallible || op.groups[0].id == dtype::user) return;
-        const reduction_group& g = op.groups[0];
-        call_header h = op.entry;
-        h.id = g.id;
-        for (const known_reduction& k : known_)
-            if (k.is_for(h)) return;
-        known_reduction fresh{g.id, h.op, h.mode, g.function, rounding::toward_zero};
-        if (h.mode != 0) std::memcpy(&fresh.rounds, g.op, sizeof fresh.rounds);
-        known_.push_back(fresh);
-    }
     void learn(const std::vector<known_reduction>& usual) {
         for (const known_reduction& k : usual) {
             call_header h;
@@ -108,9 +95,27 @@ public:
         return nullptr;
     }
 
+    // Runs f, which prepares a unit that all ranks run now. Where it fails, this rank refuses the
+    // unit, and the others learn why. Devices compare no calls, so that this rank gives them up.
+    template <class F>
+    void prepare(tensor_memory where, F&& f) {
+        try {
+            f();
+        } catch (...) {
+            const std::exception_ptr failure = std::current_exception();
+            if (where == tensor_memory::host) refuse_unit(failure);
+            give_up_devices(what_of(failure));
+            throw;
+        }
+    }
+
     // Runs a unit. `calls` has this rank's call for each tensor, null where it has joined before.
     // `threads` of this rank want a processor meanwhile.
     void run(const agreed_unit& unit, const std::vector<queued*>& calls, int threads) {
+        prepare(unit.front().signature.where, [&] {
+            for (const queued* call : calls)
+                if (call != nullptr) learn(*call->op);
+        });
         for (std::size_t first = 0, end = 0; first < unit.size(); first = end) {
             const int contributors = unit[first].contributors;
             for (end = first + 1; end < unit.size() && unit[end].contributors == contributors;)
@@ -135,7 +140,7 @@ public:
         operation op;
         op.entry = agreement_header("a predicted step of an engine");
         op.only_agree = true;
-        op.entry.refuse(text(decline_mark, why));
+        op.entry.refuse(text_or(decline_mark, decline_mark, why));
         op.is_declined = &is_declined;
         driver().run_now(op, deadline(), 1);
     }
@@ -155,7 +160,21 @@ public:
     }
 
 private:
-    static constexpr std::string_view decline_mark = "it declines the predicted step: ";
+    static constexpr const char* decline_mark = "it declines the predicted step: ";
+
+    // How a reduction is made that this rank has submitted: it may be asked for it after it has
+    // joined.
+    void learn(const operation& op) {
+        if (op.group_count != 1 || op.fallible || op.groups[0].id == dtype::user) return;
+        const reduction_group& g = op.groups[0];
+        call_header h = op.entry;
+        h.id = g.id;
+        for (const known_reduction& k : known_)
+            if (k.is_for(h)) return;
+        known_reduction fresh{g.id, h.op, h.mode, g.function, rounding::toward_zero};
+        if (h.mode != 0) std::memcpy(&fresh.rounds, g.op, sizeof fresh.rounds);
+        known_.push_back(fresh);
+    }
 
     // 0 is never.
     static time_span shorter(time_span a, time_span b) {
@@ -179,6 +198,16 @@ private:
                 } else run_neutral(unit[i], threads);
             return;
         }
+        for (std::size_t i = first; i < end; ++i)
+            if (calls[i] == nullptr) refuse_if_unknown(unit[i]);
+        operation* merged = nullptr;
+        prepare(tensor_memory::host, [&] { merged = &merge(unit, calls, first, end, factor); });
+        driver().run_now(*merged, deadline(), threads);
+    }
+
+    // The fused tensors of a part as one call.
+    operation& merge(const agreed_unit& unit, const std::vector<queued*>& calls, std::size_t first,
+                     std::size_t end, double factor) {
         merged_.clear();
         neutral_.clear();
         const operation* of_this_rank = nullptr;
@@ -194,11 +223,22 @@ private:
         bool alike = true;  // a rank that has joined does not know the tensors of a group
         for (std::size_t i = first; i < end; ++i) {
             content.add(merged_reduction::content_of(unit[i].signature.call));
-            alike = alike && (head.contributors == size() || !unit[i].signature.call.fused);
+            alike = alike && (unit[i].contributors == size() || !unit[i].signature.call.fused);
         }
         operation& merged = merged_.finish(*of_this_rank, content.value(), factor, alike);
         merged.is_declined = &is_declined;
-        driver().run_now(merged, deadline(), threads);
+        return merged;
+    }
+
+    // The peers make a call that this rank can't prepare: they throw peer_error, and this rank its
+    // failure.
+    [[noreturn]] void refuse_unit(const std::exception_ptr& failure) {
+        operation op;
+        op.entry = agreement_header("a unit of an engine");
+        op.only_agree = true;
+        forfeit(op, "it can't be prepared: ", failure);
+        driver().run_now(op, deadline(), 1);
+        std::rethrow_exception(failure);  // a backend that compares no calls
     }
 
     double mean_factor(const agreed_tensor& t) const {
@@ -227,7 +267,7 @@ private:
 
     const operation& neutral_reduction(const agreed_tensor& t) {
         const call_header& h = t.signature.call;
-        const known_reduction& known = reduction_for(t);
+        const known_reduction& known = *known_for(h);
         const std::size_t each = element_bytes_of(h.id);
         neutral_call& made = neutral_.emplace_back();
         made.memory.resize(t.signature.bytes);
@@ -242,17 +282,16 @@ private:
         return made.op;
     }
 
-    const known_reduction& reduction_for(const agreed_tensor& t) {
-        if (const known_reduction* const known = known_for(t.signature.call)) return *known;
-        refuse_unknown(t, never_made);
+    void refuse_if_unknown(const agreed_tensor& t) {
+        if (known_for(t.signature.call) == nullptr) refuse_unknown(t, never_made);
     }
 
     // The ranks that have not joined learn why their call is refused.
     [[noreturn]] void refuse_unknown(const agreed_tensor& t, std::string_view why) {
         operation op;
         op.entry = header_of(t);
-        op.entry.refuse(text("hvd: rank ", rank(), " has joined, and ", why, " '", t.name,
-                             "': it can't take part in it"));
+        op.entry.refuse(text_or(no_memory_for_text, "hvd: rank ", rank(), " has joined, and ", why,
+                                " '", t.name, "': it can't take part in it"));
         driver().run_now(op, deadline(), 1);
         throw usage_error(rank(), op.entry.text);  // a backend that compares no calls
     }
@@ -263,7 +302,7 @@ private:
         const call_header& h = t.signature.call;
         std::vector<std::byte> scratch;
         if (h.kind == collective::broadcast) {
-            scratch.resize(t.signature.bytes);
+            prepare(tensor_memory::host, [&] { scratch.resize(t.signature.bytes); });
             if (h.count > 0) op.element_bytes = scratch.size() / std::size_t(h.count);
             op.in = op.out = scratch.data();
         } else if (h.kind == collective::allgather) {

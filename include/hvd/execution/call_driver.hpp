@@ -95,9 +95,11 @@ public:
             throw usage_error(rank(), "hvd: retune: a direct<> backend has no thresholds");
         const auto values = [&](auto say) { say_tuning(tuned, say); };
         call_header mine = agreement_header("retune");
-        const std::exception_ptr wrong = attempt(mine, [&] { check_tuning(tuned, rank()); });
-        mine.content = content_of_values(values);
-        exchange_after(wrong, [&] { agree_on(*this, mine, limit, values); });
+        const auto prepare = [&] {
+            check_tuning(tuned, rank());
+            mine.content = content_of_values(values);
+        };
+        agree_on(*this, mine, limit, prepare, values);
         run_on_all(*this, "retune", limit, [&] { traits_.transport->prepare(tuned); });
         traits_.transport->retune(tuned);
         options_.tuning = tuned;
@@ -148,7 +150,7 @@ public:
         if (queue_) queue_->drain(*queue_);
         if (queue_) queue_->stop(*queue_);
         user().give_back();
-        if (!is_broken_.load()) broken_ = reason;  // a plan may still exist
+        if (!is_broken_.load()) broken_ = text_or(no_memory_for_text, reason);  // for a plan
         is_broken_.store(true);
         leave(reason);
         resume_waiting();
@@ -377,7 +379,7 @@ private:
         if (!fork_.is_usable()) throw_ended(op.entry.label());
         throw peer_error(rank(),
                          text("hvd: ", op.entry.label(), " on rank ", rank(),
-                              ": this communicator was given up after: ", reason()),
+                              ": this communicator was given up after: ", broken_),
                          broken_by_);
     }
 
@@ -430,7 +432,7 @@ private:
         if (traits_.transport && traits_.transport->lost) {
             keep_reason();
             is_broken_.store(true);
-            leave(reason());
+            leave(broken_);
             if (traits_.transport->found_death && traits_.note_death != nullptr)
                 traits_.note_death();
         }
@@ -446,15 +448,9 @@ private:
     }
 
     // A rank without memory for the reason gives the communicator up as well, and tells it.
-    void keep_reason() noexcept try {
+    void keep_reason() noexcept {
         broken_by_ = peers_of(std::current_exception());
         broken_ = what_of(std::current_exception());
-    } catch (...) {
-        has_no_text_ = true;
-    }
-    std::string_view reason() const {
-        if (has_no_text_) return "a rank has no memory left, not even for a text";
-        return broken_;
     }
 
     void observe(const operation& op, observed_moment m) {
@@ -509,7 +505,6 @@ private:
 
     message broken_;              // the reason; it is written once, before the flag
     std::vector<int> broken_by_;  // the ranks that it names
-    bool has_no_text_ = false;    // there was no memory for the reason
     atomic<bool> is_broken_{false};
     std::exception_ptr unseen_;
     shared<call_queue> queue_;

@@ -260,8 +260,8 @@ private:
                 connecting.store(int(p));
                 try {
                     if (pairs[p]) pairs[p]->connect(peers[p].address());
-                } catch (const std::exception& e) {
-                    failure = e.what();
+                } catch (...) {
+                    failure = what_of(std::current_exception());
                     failed_peer = int(p);
                     break;
                 }

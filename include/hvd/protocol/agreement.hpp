@@ -51,11 +51,7 @@ std::exception_ptr attempt(call_header& mine, F&& f) {
         return nullptr;
     } catch (...) {
         const std::exception_ptr failure = std::current_exception();
-        try {
-            mine.refuse(what_of(failure));
-        } catch (...) {
-            mine.refuse("hvd: a rank has no memory left, not even for a text");
-        }
+        mine.refuse(what_of(failure));
         return failure;
     }
 }

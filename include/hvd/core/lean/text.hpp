@@ -23,14 +23,27 @@ public:
     message() = default;
     message(std::string_view text) { append(text); }
     message(const char* text) : message(std::string_view(text)) {}
+    // A literal, for which no memory is needed.
+    static message fixed(const char* literal) noexcept {
+        message result;
+        result.data_ = const_cast<char*>(literal);
+        result.size_ = std::strlen(literal);
+        result.is_fixed_ = true;
+        return result;
+    }
     message(message&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+        : data_(std::exchange(other.data_, nullptr)),
+          size_(std::exchange(other.size_, 0)),
+          is_fixed_(std::exchange(other.is_fixed_, false)) {}
     message& operator=(message&& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(size_, other.size_);
+        std::swap(is_fixed_, other.is_fixed_);
         return *this;
     }
-    ~message() { std::free(data_); }
+    ~message() {
+        if (!is_fixed_) std::free(data_);
+    }
 
     message& operator+=(std::string_view text) {
         append(text);
@@ -43,8 +56,10 @@ public:
 
 private:
     [[gnu::cold, gnu::noinline]] void append(std::string_view text) {
-        char* const grown = static_cast<char*>(std::realloc(data_, size_ + text.size() + 1));
+        char* const own = is_fixed_ ? nullptr : data_;
+        char* const grown = static_cast<char*>(std::realloc(own, size_ + text.size() + 1));
         if (grown == nullptr) throw std::bad_alloc();
+        if (std::exchange(is_fixed_, false)) std::memcpy(grown, data_, size_);
         data_ = grown;
         if (!text.empty()) std::memcpy(data_ + size_, text.data(), text.size());
         data_[size_ += text.size()] = 0;
@@ -52,6 +67,7 @@ private:
 
     char* data_ = nullptr;
     std::size_t size_ = 0;
+    bool is_fixed_ = false;
 };
 
 // A part of a message. Its text does not depend on the locale.
@@ -102,6 +118,21 @@ template <class... Parts>
 [[gnu::cold]] message text(const Parts&... parts) {
     return joined({text_part(parts)...});
 }
+
+// The text, or the literal if there is no memory for the text.
+[[gnu::cold, gnu::noinline]] inline message joined_or(
+    const char* literal, std::initializer_list<text_part> parts) noexcept try {
+    return joined(parts);
+} catch (...) {
+    return message::fixed(literal);
+}
+
+template <class... Parts>
+[[gnu::cold]] message text_or(const char* literal, const Parts&... parts) noexcept {
+    return joined_or(literal, {text_part(parts)...});
+}
+
+constexpr const char* no_memory_for_text = "a rank has no memory left, not even for a text";
 
 // Copies as much of the value as the field has room for.
 template <std::size_t N>

@@ -97,8 +97,8 @@ public:
         base::look_for_errors(label);
         try {
             own(local_).look_for_errors(label);
-        } catch (const error& e) {
-            give_up(e.what());
+        } catch (...) {
+            give_up(what_of(std::current_exception()));
             throw;
         }
     }
@@ -127,8 +127,8 @@ private:
             if (call.entry.kind == collective::broadcast) broadcast(call, stream, limit);
             else if (is_for_nccl(call)) own(local_).enqueue({&call, 1}, "allreduce", stream, limit);
             else allreduce(call, stream, limit);
-        } catch (const error& e) {  // this node is a step behind the others, or its ranks are
-            give_up(e.what());
+        } catch (...) {  // this node is a step behind the others, or its ranks are
+            give_up(what_of(std::current_exception()));
             throw;
         }
     }

@@ -277,8 +277,8 @@ private:
                 }
                 return proceed(std::exchange(made, true) ? ncclInProgress : call(), api, until);
             });
-        } catch (const error& e) {
-            give_up(e.what());
+        } catch (...) {
+            give_up(what_of(std::current_exception()));
             throw;
         }
     }
@@ -450,8 +450,8 @@ private:
                                       ": another rank is gone: ", ncclGetErrorString(code)),
                                  {});
             throw_nccl_error(code, api, rank(), comm_, where);
-        } catch (const error& e) {
-            give_up(e.what());
+        } catch (...) {
+            give_up(what_of(std::current_exception()));
             throw;
         }
     }

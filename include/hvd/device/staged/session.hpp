@@ -194,9 +194,9 @@ private:
     void on_host(F&& f) {
         try {
             f();
-        } catch (const error& e) {
+        } catch (...) {
             if (!broken() && static_cast<call_driver&>(access::session_of(host_)).is_broken())
-                give_up(e.what());
+                give_up(what_of(std::current_exception()));
             throw;
         }
     }

@@ -123,11 +123,15 @@ private:
         pthread_sigmask(SIG_BLOCK, &all, nullptr);
         wake_without_preempting();  // the step that has woken it
         while (take_newest()) {
-            const std::string error = write();
+            const message error = write();
             const lock_guard lock(mutex_);
             written_ = -1;
             if (error.empty()) kept_.step = written_step_;
-            kept_.error = error;
+            try {
+                kept_.error = error;
+            } catch (...) {
+                kept_.error = "no memory";  // so short that it needs none
+            }
         }
     }
     bool take_newest() {
@@ -138,18 +142,19 @@ private:
         return std::exchange(is_due_, false);
     }
     // Returns why it failed. The line is written once, and not again for each step.
-    std::string write() {
+    message write() noexcept {
         try {
             kept_writer file(place_, written_step_, key());
             write_(file, written_);
             file.commit();
             has_told_ = false;
-            return "";
-        } catch (const std::exception& e) {
+            return {};
+        } catch (...) {
+            message error = what_of(std::current_exception());
             if (!std::exchange(has_told_, true))
-                write_line(text("hvd: step ", written_step_,
-                                " is not kept, and the job goes on: ", e.what()));
-            return e.what();
+                write_line(text_or("hvd: a step is not kept, and the job goes on", "hvd: step ",
+                                   written_step_, " is not kept, and the job goes on: ", error));
+            return error;
         }
     }
 

@@ -298,7 +298,8 @@ private:
     // `describe` fills the call and returns its signature. It may throw.
     template <class F>
     named_device_request submit(collective kind, F&& describe) {
-        const auto call = shared<device_tensor_call>::make();
+        shared<device_tensor_call> call;
+        core_.or_refuse(name_, [&] { call = shared<device_tensor_call>::make(); });
         call->deadline = options_.deadline;
         if (options_.deadline.nanoseconds > 0) call->due = limit_of(options_.deadline);
         signature mine;
@@ -308,7 +309,7 @@ private:
         try {
             mine = describe(*call);
             mark(*call);
-        } catch (const error&) {
+        } catch (...) {
             failure = std::current_exception();
         }
         mine.priority = options_.priority;
@@ -316,7 +317,7 @@ private:
         store(call->described.entry.name, name_);
         core_.throw_unseen_instead_of(name_, mine);
         if (failure) refuse(mine, failure);
-        hand_in(call, mine);
+        core_.or_refuse(name_, [&] { hand_in(call, mine); });
         return named_device_request(call);
     }
 
@@ -334,8 +335,8 @@ private:
         call->then = options_.then;
         if (core_.tells_of_work()) call->observed_name = name_;
         core_.adopt(*call);
-        if (call->then || !call->observed_name.empty()) watch_.begin(*call);
         try {
+            if (call->then || !call->observed_name.empty()) watch_.begin(*call);
             core_.submit(
                 name_, call, mine, call_back_on_failure(*call), [](queued&) {},
                 [](queued& done, bool has_failed) {
@@ -343,7 +344,7 @@ private:
                     made.watch->on_done(made, has_failed);
                 });
         } catch (...) {
-            work_watch::forget(*call);
+            watch_.forget(*call);
             throw;
         }
     }

@@ -178,6 +178,10 @@ private:
         device_tensor_call* const own = tensor(part, part.first);
         const engine_counts numbers(part.runner.driver(), t, own, limit);
         numbers.refuse_if_too_many(t.name);
+        part.runner.prepare(tensor_memory::device, [&] { take_counts(t, own, numbers); });
+    }
+    void take_counts(const agreed_tensor& t, device_tensor_call* own,
+                     const engine_counts& numbers) {
         counts_ = numbers.from_each();
         counts_are_needed_ = t.signature.call.kind == collective::alltoall || !all_alike(counts_);
         if (own != nullptr) {
@@ -212,8 +216,10 @@ private:
             first.contributors != session.size())
             return false;
         calls_.clear();
-        for (std::size_t i = part.first; i < part.end; ++i)
-            for (const collective_call& call : tensor(part, i)->calls) calls_.push_back(call);
+        part.runner.prepare(tensor_memory::device, [&] {
+            for (std::size_t i = part.first; i < part.end; ++i)
+                for (const collective_call& call : tensor(part, i)->calls) calls_.push_back(call);
+        });
         const std::size_t bytes = unit_packing::bytes_of_small(calls_);
         if (bytes > 0 && !packing_.has_room(bytes))
             run_on_all(part.runner.driver(), "the buffer of small device tensors", limit, [&] {

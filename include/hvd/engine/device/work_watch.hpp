@@ -4,7 +4,6 @@
 
 #include "../../standard.hpp"  // first: an older standard is told at once
 
-#include <algorithm>
 #include <vector>
 
 #include "../../device/arguments.hpp"
@@ -29,22 +28,24 @@ public:
         const lock_guard lock(mutex_);
         if (ending_ || call.known == device_tensor_call::state::failed) return false;
         start();
+        work_.reserve(watched_ + 1);  // the engine has no use for a failure when the work begins
         engine_core& core = core_of(call);
         call.over = shared<end_of_work>::make();
         copy_header(call.over->described.entry, call.described.entry);
         core.adopt(*call.over);
+        ++watched_;
         core.begin_watch();
         if (call.known == device_tensor_call::state::enqueued) add(call);
         return true;
     }
     // The engine has not taken the tensor.
-    static void forget(device_tensor_call& call) {
-        if (call.over) core_of(call).end_watch();
+    void forget(device_tensor_call& call) noexcept {
+        if (call.over) end_watch(core_of(call));
         call.over = {};
     }
 
     // The engine is done with a tensor: its work is enqueued, or it has failed.
-    void on_done(device_tensor_call& call, bool has_failed) {
+    void on_done(device_tensor_call& call, bool has_failed) noexcept {
         {
             const lock_guard lock(mutex_);
             call.known = has_failed ? device_tensor_call::state::failed
@@ -53,7 +54,7 @@ public:
             if (!has_failed) return add(call);
         }
         call.over->finish(nullptr);  // the request of the tensor gets the exception
-        core_of(call).end_watch();
+        end_watch(core_of(call));
     }
 
     // Makes later work of the stream wait for a watched tensor, whose work is enqueued.
@@ -115,34 +116,47 @@ private:
     }
 
     bool end_what_is_over() {
-        std::vector<ended> all = take_what_is_over();
-        for (ended& e : all) end(e);
-        return !all.empty();
+        bool any = false;
+        std::size_t at = 0;
+        for (ended e; take_what_is_over(at, e); any = true) end(e);
+        return any;
     }
-    std::vector<ended> take_what_is_over() {
-        std::vector<ended> all;
+    // Looks from that place on. It needs no memory.
+    bool take_what_is_over(std::size_t& at, ended& e) {
         const lock_guard lock(mutex_);
-        std::erase_if(work_, [&](const shared<device_tensor_call>& call) {
-            std::exception_ptr failure;
+        for (; at < work_.size(); ++at) {
+            e.failure = nullptr;
             try {
-                if (!call->under_way.test()) return false;
-            } catch (const error&) {
-                failure = std::current_exception();
+                if (!work_[at]->under_way.test()) continue;
+            } catch (...) {
+                e.failure = std::current_exception();
             }
-            all.push_back({call, failure});
+            e.call = std::move(work_[at]);
+            work_.erase(work_.begin() + std::ptrdiff_t(at));
             return true;
-        });
-        return all;
+        }
+        return false;
     }
 
     // Called without the lock: a callback may submit tensors.
-    static void end(ended& e) {
+    void end(ended& e) noexcept {
         device_tensor_call& call = *e.call;
         engine_core& core = core_of(call);
         if (e.failure) core.lose_devices(e.failure);
-        tell(core, call, !e.failure);
+        try {
+            tell(core, call, !e.failure);
+        } catch (...) {
+            if (!e.failure) e.failure = std::current_exception();
+        }
         call.over->finish(e.failure);
         core.call_back(std::move(call.then), e.failure);
+        end_watch(core);
+    }
+    void end_watch(engine_core& core) noexcept {
+        {
+            const lock_guard lock(mutex_);
+            --watched_;
+        }
         core.end_watch();
     }
     static void tell(const engine_core& core, const device_tensor_call& call, bool succeeded) {
@@ -158,7 +172,8 @@ private:
 
     mutex mutex_;
     condition changed_;
-    std::vector<shared<device_tensor_call>> work_;
+    std::vector<shared<device_tensor_call>> work_;  // has room for all that are watched
+    std::size_t watched_ = 0;
     bool ending_ = false;
     thread thread_;  // last: it uses all others
 };

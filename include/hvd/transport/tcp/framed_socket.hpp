@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <span>
 
 #include "../../platform/network/socket.hpp"
@@ -53,8 +55,18 @@ public:
             out_.clear();
             sent_ = 0;
         }
-        for (int i = 0; i < 4; ++i) out_.push_back(std::byte(bytes.size() >> (8 * i)));
-        out_.insert(out_.end(), bytes.begin(), bytes.end());
+        out_.resize(out_.size() + head_bytes + bytes.size());
+        const auto at = out_.end() - std::ptrdiff_t(head_bytes + bytes.size());
+        std::ranges::copy(head_of(bytes), at);
+        std::ranges::copy(bytes, at + head_bytes);
+    }
+
+    // The last message. It is sent only if the socket takes it at once, and needs no memory.
+    void send_last(std::span<const std::byte> bytes) noexcept {
+        flush();
+        if (!is_open() || wants_to_write() || write_error_ != 0) return;
+        const auto head = head_of(bytes);
+        send_both(socket_, head.data(), head.size(), bytes.data(), bytes.size());
     }
 
     // Writes as much as the socket takes. A peer that reads no more may have said why before, so
@@ -91,7 +103,7 @@ public:
 
     // The next whole message. It is valid until the next `fill`.
     bool next(std::span<const std::byte>& message) {
-        if (in_.size() - taken_ < 4) return false;
+        if (in_.size() - taken_ < head_bytes) return false;
         std::size_t bytes = 0;
         for (std::size_t i = 0; i < 4; ++i) bytes |= std::size_t(in_[taken_ + i]) << (8 * i);
         if (bytes > most_) {
@@ -109,6 +121,14 @@ public:
     void close() { socket_ = {}; }
 
 private:
+    static constexpr std::ptrdiff_t head_bytes = 4;
+    static std::array<std::byte, head_bytes> head_of(std::span<const std::byte> message) {
+        std::array<std::byte, head_bytes> head;
+        for (int i = 0; i < head_bytes; ++i)
+            head[std::size_t(i)] = std::byte(message.size() >> (8 * i));
+        return head;
+    }
+
     static constexpr std::size_t room = 16384;
     static constexpr std::size_t most_turns = 64;  // then other peers are heard
 
