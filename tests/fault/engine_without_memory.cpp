@@ -85,13 +85,13 @@ std::string title_of(const form& f, shortage how) {
 
 // True if an engine works on, which it does on all ranks or on none.
 template <class Comm>
-bool works_on(Comm& comm, engine& e) {
+bool works_on(Comm& comm, engine& e, bool strict = true) {
     std::vector<float> x(5, 1);
     std::string what;
     const outcome result = outcome_of([&] { e.allreduce("afterwards", x, hvd::sum).wait(); }, what);
     const bool works = most_of(comm, result == outcome::success ? 0 : 1) == 0;
     INFO(int(result), ": ", what);
-    CHECK(works == (result == outcome::success));
+    if (strict) CHECK(works == (result == outcome::success));
     if (works) CHECK(x[4] == float(comm.size()));
     return works;
 }
@@ -153,14 +153,20 @@ void give_to_thread_of(engine& e, Comm& comm, memory_supply& supply) {
 template <class Comm>
 bool run_out_of_memory(Comm& comm, shortage how, const form& f, long n) {
     INFO("allocation ", n);
+    // A wait for another process may need memory, when the others have the data of this rank.
+#if defined(HVD_TEST_LAUNCHED)
+    constexpr bool strict = false;
+#else
+    constexpr bool strict = true;
+#endif
     tensors t(comm.size());
     memory_supply supply(n, how);
     {
         engine e(comm, {.prediction = false});
         give_to_thread_of(e, comm, supply);
         for (int time = 0; time < 2; ++time)
-            throws_on_all(comm, nullptr, [&] { f.call(e, t); }, !f.may_succeed_elsewhere);
-        works_on(comm, e);
+            throws_on_all(comm, nullptr, [&] { f.call(e, t); }, strict && !f.may_succeed_elsewhere);
+        works_on(comm, e, strict);
     }
     return most_of(comm, supply.has_failed() ? 1 : 0) == 1;
 }

@@ -257,7 +257,9 @@ public:
         try {
             if (transport* const t = traits_.transport.get()) {
                 do
-                    if (!t->ready()) wait_ready(*t, op, limit, stop_, notice_, threads);
+                    if (!t->ready())
+                        t->while_waiting(
+                            [&] { wait_ready(*t, op, limit, stop_, notice_, threads); });
                 while (!proceed(*t, op));
             }
             unpack(op);
@@ -274,7 +276,7 @@ public:
                 transport& t = *traits_.transport;
                 do {
                     if (!t.ready()) {
-                        look_while_waiting(t, op, limit);
+                        t.while_waiting([&] { look_while_waiting(t, op, limit); });
                         return false;
                     }
                     notice_.begin_round();

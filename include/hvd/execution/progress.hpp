@@ -278,7 +278,8 @@ private:
         owner_.user().set_driver();
         if (const int cpu = owner_.cpu; cpu >= 0) {
             if (!processor_set::of_this_thread().only(cpu).keep_this_thread())
-                write_line(text("hvd: rank ", owner_.rank(), " can't run on processor ", cpu));
+                write_line(text_or("hvd: a rank can't run on its processor", "hvd: rank ",
+                                   owner_.rank(), " can't run on processor ", cpu));
         }
         while (const shared<queued> head = next()) finish(*head);
     }

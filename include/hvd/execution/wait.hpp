@@ -60,7 +60,12 @@ public:
     void look(transport& t, const operation& op, time_point time) {
         if (after_ == 0 || said) return;
         if (since_ == 0) since_ = time;
-        if (time - since_ >= after_) said = say(t, op);
+        if (time - since_ < after_) return;
+        try {
+            said = say(t, op);
+        } catch (...) {  // no memory for a line is no reason to end the wait
+            said = true;
+        }
     }
 
 private:

@@ -146,6 +146,17 @@ public:
         }
     }
 
+    // Runs f, a wait. fail() may end it, or a lack of memory. The ranks are not in step then.
+    template <class F>
+    void while_waiting(F f) {
+        try {
+            f();
+        } catch (...) {
+            if (!lost) give_up();
+            throw;
+        }
+    }
+
     const call_header** const headers;  // of all ranks, by rank, after an exchange of headers
     bool agreed = false;       // the exchange has shown that all are alike and refuse nothing
     int processors_each = 0;   // that each rank has for itself: a thread may spin on each
