@@ -74,12 +74,7 @@ public:
     void run() {
         out_.print("\n{:>11} {:>11} {:>6} {:>6} {:>7}  {}\n", "start (us)", "chosen (us)", "gain",
                    "steps", "#wrong", "case");
-        const hvd::tuning_options slow{.least_in_place = std::size_t(1) << 30,
-                                       .most_by_all = 0,
-                                       .most_by_all_crowded = 0,
-                                       .chunk_bytes = 64,
-                                       .exchange_chunk_bytes = 64,
-                                       .most_in_slices = 0};
+        const hvd::tuning_options slow{.chunk_bytes = 64};
         tune_engine("engine, bad start", {.fusion_threshold = 1024, .tuning = slow});
         tune_engine("engine, defaults", {});
         tune_engine("engine, no prediction at the start", {.prediction = false});
@@ -89,8 +84,6 @@ public:
         tune_order("engine, ascending tensors one by one, largest first at the start", large, true,
                    microseconds(100));
         tune_order("engine, ascending tensors one by one", large, false, microseconds(100));
-        tune_communicator("communicator, one algorithm at the start",
-                          {.most_by_all = 0, .most_by_all_crowded = 0, .most_by_two = 0});
         tune_communicator("communicator, bad start", slow);
         tune_communicator("communicator, defaults", {});
         out_.write();

@@ -81,11 +81,6 @@ std::size_t permitted(const tuning_range& r, std::size_t value) {
     return std::clamp(value / r.multiple * r.multiple, r.least, r.most);
 }
 
-template <class Comm>
-hvd::tuning_options tuning_of(Comm& comm) {
-    return hvd::detail::access::session_of(comm).options().tuning;
-}
-
 }  // namespace
 
 TEST_CASE("results are right around each threshold at its ends and in between") {
@@ -94,9 +89,9 @@ TEST_CASE("results are right around each threshold at its ends and in between") 
             for (const std::size_t value : {r.least, permitted(r, 5000), r.most}) {
                 INFO(std::string(r.name), " = ", value);
                 hvd::tuning_options tuned;
-                tuned.*r.member = value;
+                r.member(tuned) = value;
                 comm.retune(tuned);
-                CHECK(tuning_of(comm) == tuned);
+                CHECK(comm.tuning() == tuned);
                 for (const std::size_t bytes : sizes_around(comm, value)) check_calls(comm, bytes);
             }
     });
@@ -107,7 +102,7 @@ namespace {
 
 hvd::tuning_options all_at(std::size_t tuning_range::* end) {
     hvd::tuning_options tuned;
-    for (const tuning_range& r : tuning_ranges) tuned.*r.member = permitted(r, r.*end);
+    for (const tuning_range& r : tuning_ranges) r.member(tuned) = permitted(r, r.*end);
     return tuned;
 }
 
@@ -118,9 +113,9 @@ TEST_CASE("a communicator takes the thresholds of its options, and those made of
         const hvd::tuning_options tuned = all_at(end);
         on_every_transport(
             [&](auto& comm) {
-                CHECK(tuning_of(comm) == tuned);
+                CHECK(comm.tuning() == tuned);
                 auto everybody = comm.split(0, -comm.rank());
-                CHECK(tuning_of(everybody) == tuned);
+                CHECK(everybody.tuning() == tuned);
                 for (const std::size_t bytes : {0, 8, 1000, 20000, 50000}) {
                     check_calls(comm, bytes);
                     check_calls(everybody, bytes);
@@ -141,7 +136,7 @@ TEST_CASE("thresholds that change at random between calls change no result") {
         for (int round = 0; round < 30; ++round) {
             hvd::tuning_options tuned;
             for (const tuning_range& r : tuning_ranges)
-                tuned.*r.member = permitted(r, std::size_t(1) << roll(0, 20));
+                r.member(tuned) = permitted(r, std::size_t(1) << roll(0, 20));
             // Calls that are under way when the thresholds change.
             tensor<float> first = input<float>(comm.rank(), roll(0, 20000)), second = first;
             auto pending = comm.allreduce_async(first, hvd::sum);
@@ -166,7 +161,7 @@ TEST_CASE("ranks that give different thresholds all get an error with the values
         CHECK(text.find(".tuning.chunk_bytes") != std::string::npos);
         CHECK(text.find("rank 0: 64\n") != std::string::npos);
         CHECK(text.find("rank 1: 128") != std::string::npos);
-        CHECK(tuning_of(comm) == hvd::tuning_options{});
+        CHECK(comm.tuning() == hvd::tuning_options{});
         check_calls(comm, 1000);
     });
 }
@@ -187,7 +182,7 @@ TEST_CASE("a threshold outside its range is refused on all ranks, who go on") {
             REQUIRE(error);
             CHECK(std::string(error->what()).find(why) != std::string::npos);
         }
-        CHECK(tuning_of(comm) == hvd::tuning_options{});
+        CHECK(comm.tuning() == hvd::tuning_options{});
         check_calls(comm, 1000);
     });
 }
@@ -197,7 +192,7 @@ TEST_CASE("every threshold is refused beyond each end of its range") {
         hvd::tuning_options tuned;
         for (const std::size_t value : {r.least - 1, r.most + r.multiple}) {
             if (value > r.most + r.multiple) continue;  // nothing is less than 0
-            tuned.*r.member = value;
+            r.member(tuned) = value;
             INFO(std::string(r.name), " = ", value);
             CHECK(thrown<hvd::usage_error>([&] { hvd::detail::check_tuning(tuned, 0); }));
         }
@@ -230,16 +225,18 @@ TEST_CASE("the transport moves data as the thresholds say, before and after they
             const std::size_t few = messages(comm, {}, reduce);
             CHECK(messages(comm, {.chunk_bytes = 1024}, reduce) == few + 15 * peers);
             const std::size_t whole = messages(comm, {}, exchange);
-            CHECK(messages(comm, {.exchange_chunk_bytes = 1024}, exchange) == whole + 15 * peers);
+            CHECK(messages(comm, {.unstable = {.exchange_chunk_bytes = 1024}}, exchange) ==
+                  whole + 15 * peers);
             // A float goes with the header, or after it: to be reduced, and as a result.
             float one = 1;
             const auto small = [&] { comm.allreduce(one, hvd::sum); };
             CHECK(messages(comm, {}, small) == peers);
-            CHECK(messages(comm, {.most_carried = 0, .least_carried = 0}, small) > peers);
+            CHECK(messages(comm, {.unstable = {.most_carried = 0, .least_carried = 0}}, small) >
+                  peers);
             std::vector<float> middling(2000, 1);
             const auto medium = [&] { comm.allreduce(middling, hvd::sum); };
-            CHECK(messages(comm, {.least_carried = 64 * 1024}, medium) == peers);
-            CHECK(messages(comm, {.most_carried = 0}, medium) > peers);
+            CHECK(messages(comm, {.unstable = {.least_carried = 64 * 1024}}, medium) == peers);
+            CHECK(messages(comm, {.unstable = {.most_carried = 0}}, medium) > peers);
         }
     });
 }
@@ -252,7 +249,7 @@ TEST_CASE("ranks whose options differ get an error that names the option, and no
     for (const tuning_range& r : tuning_ranges) {
         hvd::communicator_options options;
         const std::size_t mine = all.rank() == 0 ? r.least : r.most;
-        options.tuning.*r.member = mine;
+        r.member(options.tuning) = mine;
         const auto error = thrown<hvd::mismatch_error>([&] { communicator::world(options); });
         REQUIRE(error);
         const std::string text = error->what();
@@ -274,11 +271,11 @@ TEST_CASE("a direct backend has no thresholds to change") {
 #else
 TEST_CASE("options outside their range make no communicator") {
     hvd::communicator_options options;
-    options.tuning.exchange_chunk_bytes = 63;
+    options.tuning.unstable.exchange_chunk_bytes = 63;
     const auto error =
         thrown<hvd::usage_error>([&] { hvd_test::run_threads(2, [](communicator&) {}, options); });
     REQUIRE(error);
-    CHECK(std::string(error->what()).find(".tuning.exchange_chunk_bytes is 63") !=
+    CHECK(std::string(error->what()).find(".tuning.unstable.exchange_chunk_bytes is 63") !=
           std::string::npos);
 }
 #endif

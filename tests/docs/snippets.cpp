@@ -485,8 +485,10 @@ void engine_retune(communicator& world) {
     //! [engine_retune]
     hvd::engine engine{world};
     engine.allreduce("gradient", gradient, hvd::average).wait();
-    // Between steps, on all ranks. The other thresholds have their defaults.
-    engine.retune({.fusion_threshold = 64 << 20, .tuning = {.chunk_bytes = 128 << 10}});
+    // Between steps, on all ranks.
+    hvd::engine_tuning tuned = engine.tuned();
+    tuned.fusion_threshold = 64 << 20;
+    engine.retune(tuned);
     engine.allreduce("gradient", gradient, hvd::average).wait();
     //! [engine_retune]
     CHECK(engine.tuned().fusion_threshold == 64 << 20);
@@ -575,6 +577,17 @@ HVD_TEST_SNIPPET(prometheus)
 HVD_TEST_SNIPPET(engine_retune)
 HVD_TEST_SNIPPET(autotune)
 
+TEST_CASE("unstable_thresholds snippet") {
+    const hvd_test::variables guard(
+        hvd_test::values{{"HVD_TUNING", "most_by_two=0,streaming_from=1MiB"}});
+    //! [unstable_thresholds]
+    // HVD_TUNING=most_by_two=0,streaming_from=1MiB ./train
+    const auto options = hvd::options_from_environment();
+    //! [unstable_thresholds]
+    CHECK(options.tuning.unstable.most_by_two == 0);
+    CHECK(options.tuning.unstable.streaming_from == 1 << 20);
+}
+
 TEST_CASE("default snippet") { process_wide(); }
 
 TEST_CASE("observed snippet") { observed(); }
@@ -637,8 +650,9 @@ TEST_CASE("tuning snippets") {
     CHECK(all.starts_with("deadline = 30s  # environment HVD_DEADLINE\n"));
     hvd_test::on_ranks([](communicator& world) {
         //! [retune]
-        // The other thresholds have their defaults.
-        world.retune({.chunk_bytes = 128 << 10, .most_carried = 4096});
+        hvd::tuning_options tuning = world.tuning();
+        tuning.chunk_bytes = 128 << 10;
+        world.retune(tuning);
         //! [retune]
         float x = 1;
         world.allreduce(x, hvd::sum);

@@ -113,15 +113,11 @@ TEST_CASE("no step is a sample while new thresholds settle") {
     });
 }
 
-TEST_CASE(
-    "an engine leaves a bad order, a bad way to agree and a bad algorithm, which may be fixed") {
+TEST_CASE("an engine leaves a bad order and a bad way to agree, which may be fixed") {
     on_ranks([](auto& comm) {
-        const bool of_two = comm.size() == 2 && comm.local_size() == 2;
         // Each choice that is not the best one costs a millisecond.
         const auto cost = [&](const hvd::engine_tuning& t) {
-            return hvd::time_span(std::chrono::milliseconds(
-                1 + !t.prediction + !t.largest_first +
-                (of_two && t.tuning.most_by_two > (std::size_t(1) << 20))));
+            return hvd::time_span(std::chrono::milliseconds(1 + !t.prediction + !t.largest_first));
         };
         for (const char* const fixed :
              {"engine.cycle_time", "engine.cycle_time, engine.prediction"}) {
@@ -138,7 +134,6 @@ TEST_CASE(
             CHECK(e.tuned() == chosen);
             CHECK(chosen.largest_first);
             CHECK(chosen.prediction == (options.fixed == "engine.cycle_time"));
-            CHECK((chosen.tuning.most_by_two <= (std::size_t(1) << 20)) == of_two);
             reduce_some(e, 1);
         }
     });
@@ -172,9 +167,7 @@ TEST_CASE(
     "thresholds of nodes are tuned where they have several ranks, and keys have their number") {
     const auto check = [](const hvd::detail::tuned_calls& calls, auto& comm, bool of_engine) {
         CHECK(calls.of_engine == of_engine);
-        CHECK(calls.ranks == comm.size());
         CHECK(calls.cross_nodes == (comm.local_size() < comm.size()));
-        CHECK(calls.share_a_node == (comm.local_size() > 1));
     };
     for (const int node_size : {1, 2, 4})
         on_ranks_from(1, {.node_size = node_size}, [&](auto& comm) {
@@ -190,13 +183,11 @@ TEST_CASE(
 
 TEST_CASE("a communicator and its plan are tuned, and their results stay exact") {
     on_ranks_from(1, {.node_size = 2}, [](auto& comm) {
-        comm.retune({.chunk_bytes = 64, .exchange_chunk_bytes = 64, .most_in_slices = 0});
+        comm.retune(
+            {.chunk_bytes = 64, .unstable = {.exchange_chunk_bytes = 64, .most_in_slices = 0}});
         std::vector<float> a(3000), b(17);
         auto plan = comm.plan_allreduce(hvd::fuse(a, b), hvd::sum);
         hvd::autotune tuner{comm, quick()};
-        const auto tuning_in_force = [&] {
-            return hvd::detail::access::session_of(comm).options().tuning;
-        };
         for (int step = 0; !tuner.is_over(); ++step) {
             REQUIRE(step <= 300);
             std::fill(a.begin(), a.end(), float(comm.rank() + step));
@@ -204,10 +195,10 @@ TEST_CASE("a communicator and its plan are tuned, and their results stay exact")
             plan.run();
             REQUIRE(a[2999] == sum_from(float(step), comm.size()));
             REQUIRE(b[16] == sum_from(float(-step), comm.size()));
-            tuner.step(cost_of({.tuning = tuning_in_force()}));
+            tuner.step(cost_of({.tuning = comm.tuning()}));
         }
-        CHECK(tuning_in_force() == tuner.result().chosen.tuning);
-        if (comm.local_size() < comm.size()) CHECK(tuning_in_force().chunk_bytes > 4096);
+        CHECK(comm.tuning() == tuner.result().chosen.tuning);
+        if (comm.local_size() < comm.size()) CHECK(comm.tuning().chunk_bytes > 4096);
     });
 }
 
@@ -309,17 +300,17 @@ TEST_CASE("the log has a line for each sample") {
         const temporary_directory folder;
         auto options = quick();
         options.log = folder / "log.csv";
+        options.changed = [](const hvd::engine_tuning&) {};  // the buckets are searched for
         {
             hvd::autotune tuner{comm, options};
             while (!tuner.is_over()) tuner.step(hvd::time_span::of_nanoseconds(1000));
-            if (comm.size() == 1) return;
             if (comm.rank() != 0) return;
         }
         const auto lines = lines_of(options.log);
         REQUIRE(lines.size() > 3);
         CHECK(
             lines[0].starts_with("step,stage,seconds,engine.fusion_threshold,engine.cycle_time,"));
-        CHECK(lines[1].find(",heat,1e-06,128MiB,0,false,true,4MiB,") != std::string::npos);
+        CHECK(lines[1].find(",heat,1e-06,128MiB,0,false,true,") != std::string::npos);
         CHECK(lines.back().find(",chosen,") != std::string::npos);
     });
 }
@@ -330,6 +321,7 @@ TEST_CASE("steps that a tuner measures itself count from the step before") {
         const temporary_directory folder;
         auto options = quick();
         options.log = folder / "log.csv";
+        options.changed = [](const hvd::engine_tuning&) {};  // the buckets are searched for
         const auto begin = std::chrono::steady_clock::now();
         {
             hvd::autotune tuner{comm, options};
@@ -348,7 +340,7 @@ TEST_CASE("steps that a tuner measures itself count from the step before") {
             samples += std::stod(line.substr(at));
             ++number;
         }
-        CHECK(number > 10);
+        CHECK(number > 3);
         CHECK(samples <= 3 * whole.count());
     });
 }

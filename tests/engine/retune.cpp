@@ -40,14 +40,14 @@ hvd::engine_tuning drawn(std::mt19937& random) {
             .cycle_time = hvd::time_span(std::chrono::microseconds(random() % 3 * 50)),
             .largest_first = random() % 2 == 0,
             .prediction = random() % 3 != 0,
-            .tuning = {.least_in_place = bytes(0, 16),
-                       .most_by_all = bytes(0, 16),
-                       .most_by_two = bytes(0, 16),
-                       .chunk_bytes = bytes(6, 16),
-                       .exchange_chunk_bytes = bytes(6, 16),
-                       .most_carried = bytes(0, 12),
-                       .most_in_slices = bytes(0, 16),
-                       .streaming_from = bytes(0, 16)}};
+            .tuning = {.chunk_bytes = bytes(6, 16),
+                       .unstable = {.least_in_place = bytes(0, 16),
+                                    .most_by_all = bytes(0, 16),
+                                    .most_by_two = bytes(0, 16),
+                                    .exchange_chunk_bytes = bytes(6, 16),
+                                    .most_carried = bytes(0, 12),
+                                    .most_in_slices = bytes(0, 16),
+                                    .streaming_from = bytes(0, 16)}}};
 }
 
 // Lets its rank hang inside a retune.
@@ -126,7 +126,9 @@ TEST_CASE("ranks that retune to different values are told each rank's, and keep 
         differ({.cycle_time = hvd::time_span(odd ? 1ms : 2ms)}, ".cycle_time");
         differ({.largest_first = odd}, ".largest_first");
         differ({.prediction = odd}, ".prediction");
-        differ({.tuning = {.least_in_place = odd ? 5u : 6u}}, ".tuning.least_in_place");
+        differ({.tuning = {.chunk_bytes = odd ? 64u : 128u}}, ".tuning.chunk_bytes");
+        differ({.tuning = {.unstable = {.least_in_place = odd ? 5u : 6u}}},
+               ".tuning.unstable.least_in_place");
     });
 }
 

@@ -46,7 +46,7 @@ deadline: 30s
 cpus: [2, 0]
 tuning:
   chunk_bytes: 128KiB
-  most_carried: 0
+  unstable: most_carried=0,most_by_two=1K
 engine:
   fusion_threshold: 64MiB
   cpus: 1
@@ -57,7 +57,7 @@ engine:
 
 TEST_CASE("a file has the options as maps") {
     const char* const json = R"({"deadline": "30s", "cpus": [2, 0],
-        "tuning": {"chunk_bytes": "128KiB", "most_carried": 0},
+        "tuning": {"chunk_bytes": "128KiB", "unstable": "most_carried=0,most_by_two=1K"},
         "engine": {"fusion_threshold": "64MiB", "cpus": "1", "prediction": false}})";
     for (const char* const text : {yaml, json}) {
         const auto all = hvd::read_configuration(written(text));
@@ -65,7 +65,8 @@ TEST_CASE("a file has the options as maps") {
         CHECK(o.deadline.nanoseconds == 30'000'000'000);
         CHECK(o.cpus == std::vector<int>{2, 0});
         CHECK(o.tuning.chunk_bytes == 128 << 10);
-        CHECK(o.tuning.most_carried == 0);
+        CHECK(o.tuning.unstable.most_carried == 0);
+        CHECK(o.tuning.unstable.most_by_two == 1024);
         const auto e = all.apply<hvd::engine_options>();
         CHECK(e.fusion_threshold == 64 << 20);
         CHECK(e.cpus == std::vector<int>{1});

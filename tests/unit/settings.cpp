@@ -109,6 +109,7 @@ TEST_CASE("each variable is read into its member, and no two are alike") {
         if (s.kind == setting_kind::span) written = "1234us";
         if (s.kind == setting_kind::integer || s.kind == setting_kind::count) written = "77";
         if (s.kind == setting_kind::bytes) written = "33KiB";
+        if (s.kind == setting_kind::thresholds) written = "most_by_all=33KiB,fetched_ahead=0";
         CHECK(hvd::detail::read_setting(s, written, options));
         CHECK(hvd::detail::value_text(s, options) == written);
         const variables guard(values{{s.variable, written}});
@@ -164,7 +165,8 @@ TEST_CASE("what is no value of a setting is refused, and changes nothing") {
             CHECK(!hvd::detail::read_setting(s, text, options));
             CHECK(hvd::detail::value_text(s, options) == before);
         }
-        const bool takes_nothing = s.kind == setting_kind::integers;
+        const bool takes_nothing =
+            s.kind == setting_kind::integers || s.kind == setting_kind::thresholds;
         INFO(std::string(s.variable));
         CHECK(hvd::detail::read_setting(s, "", options) == takes_nothing);
         CHECK(!hvd::detail::read_setting(s, std::string_view("1\0", 2), options));
@@ -173,7 +175,9 @@ TEST_CASE("what is no value of a setting is refused, and changes nothing") {
 
 TEST_CASE("a number is taken at both ends of its range, and refused beyond them") {
     for_each_setting([&](const setting& s, void* options) {
-        if (s.kind == setting_kind::text || s.kind == setting_kind::flag) return;
+        if (s.kind == setting_kind::text || s.kind == setting_kind::flag ||
+            s.kind == setting_kind::thresholds)
+            return;
         INFO(std::string(s.variable));
         const std::string unit = s.kind == setting_kind::span ? "ns" : "";
         const auto reads = [&](std::int64_t value) {
@@ -194,6 +198,51 @@ TEST_CASE("lists are numbers with commas between them") {
               std::string("hvd: HVD_CPUS is '") + text +
                   "'; it takes numbers from 0 with commas between them");
     CHECK(options_of({{"HVD_CPUS", ""}}).cpus.empty());
+}
+
+TEST_CASE("the thresholds of HVD_TUNING are read as strictly as settings") {
+    const auto thresholds = [](const char* text) {
+        return options_of({{"HVD_TUNING", text}}).tuning.unstable;
+    };
+    CHECK(thresholds("most_by_two=0,streaming_from=1MiB") ==
+          hvd::detail::unstable_thresholds{.most_by_two = 0, .streaming_from = 1 << 20});
+    CHECK(thresholds("") == hvd::detail::unstable_thresholds{});
+    // A later value replaces the whole of an earlier one.
+    hvd::communicator_options start;
+    start.tuning.unstable.most_carried = 0;
+    const variables guard(values{{"HVD_TUNING", "most_by_two=0"}});
+    CHECK(hvd::options_from_environment(start).tuning.unstable ==
+          hvd::detail::unstable_thresholds{.most_by_two = 0});
+
+    const auto why = [](const std::string& text) {
+        const std::string all = refusal({{"HVD_TUNING", text}}),
+                          begin = "hvd: HVD_TUNING is '" + text + "'; ";
+        REQUIRE(all.starts_with(begin));
+        return all.substr(begin.size());
+    };
+    CHECK(why("most_by_too=0") == "'most_by_too' is no threshold. Did you mean most_by_two?");
+    CHECK(why("chunk_bytes=64") == "'chunk_bytes' is no threshold");
+    CHECK(why("most_carried=2MiB") ==
+          "most_carried takes bytes from 0 to 1MiB (K, KiB, M, MiB, G, GiB)");
+    CHECK(why("most_carried=") ==
+          "most_carried takes bytes from 0 to 1MiB (K, KiB, M, MiB, G, GiB)");
+    CHECK(why("most_carried=1,most_carried=1") == "most_carried stands twice");
+    for (const char* const text : {"most_carried", "most_carried=1,", ",most_carried=1", ",", "0"})
+        CHECK(why(text) == "it takes name=bytes with commas between them");
+    CHECK(why("most_carried=1, most_by_two=1").starts_with("' most_by_two' is no threshold"));
+}
+
+TEST_CASE("each threshold is taken by HVD_TUNING at both ends of its range") {
+    for (const auto& r : hvd::detail::tuning_ranges) {
+        const std::string_view name = r.name;
+        if (!name.starts_with("unstable.")) continue;
+        INFO(name);
+        const std::string key(name.substr(9));
+        for (const std::size_t value : {r.least, r.most})
+            CHECK(r.of(options_of({{"HVD_TUNING", key + "=" + std::to_string(value)}}).tuning) ==
+                  value);
+        CHECK(refusal({{"HVD_TUNING", key + "=" + std::to_string(r.most + r.multiple)}}) != "");
+    }
 }
 
 TEST_CASE("an error names the variable, the value and what is permitted") {
@@ -260,11 +309,11 @@ TEST_CASE("describe says where each value comes from") {
     const auto from = hvd::configuration::from_environment();
     auto o = from.apply<hvd::communicator_options>();
     o.node_size = 4;
-    o.tuning.most_carried = 0;
+    o.tuning.unstable.most_carried = 0;
     const std::string lines = "\n" + hvd::describe(o, from);
     CHECK(lines.find("\ndeadline = 5s  # environment HVD_DEADLINE\n") != std::string::npos);
     CHECK(lines.find("\nnode_size = 4  # code\n") != std::string::npos);
-    CHECK(lines.find("\ntuning.most_carried = 0  # code\n") != std::string::npos);
+    CHECK(lines.find("\ntuning.unstable = most_carried=0  # code\n") != std::string::npos);
     CHECK(lines.find("\nwindow_bytes = 256KiB  # default\n") != std::string::npos);
     CHECK(lines.find("\nwaiting_notice = 10s  # default\n") != std::string::npos);
 }

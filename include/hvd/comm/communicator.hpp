@@ -205,14 +205,18 @@ public:
         return detail::access::backend_of(*this).observer();
     }
 
-    /// Gives the communicator other thresholds, for later calls. It waits for the calls made
-    /// before. All ranks take them, or none does and all throw. Communicators made of this one
-    /// before keep theirs. **Collective**, with the same thresholds.
+    /// Returns the thresholds that are in force. **Threads**: the thread that may call `retune`.
+    tuning_options tuning() const { return detail::access::session_of(*this).options().tuning; }
+
+    /// Gives the communicator these thresholds, all of them, for later calls; `tuning()` has those
+    /// in force. It waits for the calls made before. All ranks take them, or none does and all
+    /// throw. Communicators made of this one before keep theirs. **Collective**, with the same
+    /// thresholds.
     /// @throws hvd::usage_error for a value outside its range; hvd::mismatch_error if the ranks
     /// give different ones; hvd::peer_error if another rank has no memory for them.
     /// @snippet tests/docs/snippets.cpp retune
-    void retune(const tuning_options& tuning) {
-        static_cast<detail::call_driver&>(detail::access::session_of(*this)).retune(tuning);
+    void retune(const tuning_options& to) {
+        static_cast<detail::call_driver&>(detail::access::session_of(*this)).retune(to);
     }
 
     /// Gives the communicator away: the thread that makes the next call on it is bound to it from

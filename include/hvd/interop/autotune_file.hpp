@@ -248,7 +248,7 @@ inline std::optional<engine_tuning> known_on_rank_0(tuned_target& target, const 
                               ": rank 0: ", reinterpret_cast<const char*>(&all[1 + settings])),
                          {0});
     if (all[0] == nothing) return {};
-    engine_tuning known;
+    engine_tuning known = target.tuned();
     std::size_t at = 1;
     for (const setting& s : settings_of<engine_tuning>::table)
         known = knob(s).with(known, all[at++]);

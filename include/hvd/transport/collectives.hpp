@@ -206,7 +206,8 @@ struct scan_chunk {
 }
 
 inline bool is_small_scan(const operation& op, int size, const tuning_options& tuned) {
-    return op.group_count == 1 && op.groups[0].bytes() <= tuned.most_by_all / std::size_t(size);
+    return op.group_count == 1 &&
+           op.groups[0].bytes() <= tuned.unstable.most_by_all / std::size_t(size);
 }
 
 // Returns the bytes that the steps of a scan take of w.part.

@@ -231,8 +231,9 @@ private:
         bool any = false;
         for (int i = 1; i < size_; ++i) {
             const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
-            const block in = chunk_of(receive_[from], chunks_, tuned_.exchange_chunk_bytes);
-            const block out = chunk_of(send_[to], chunks_, tuned_.exchange_chunk_bytes);
+            const block in =
+                chunk_of(receive_[from], chunks_, tuned_.unstable.exchange_chunk_bytes);
+            const block out = chunk_of(send_[to], chunks_, tuned_.unstable.exchange_chunk_bytes);
             receive_from(from, in);
             send_to(to, out);
             any |= in.bytes + out.bytes > 0;

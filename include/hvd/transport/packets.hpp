@@ -26,9 +26,9 @@ concept tells_size = requires(Endpoint& l, std::byte* data, std::size_t& size) {
 template <class Endpoint>
 std::size_t most_carried(int others, const tuning_options& tuned) {
     if (others == 0) return 0;
-    if (!fills_larger_recv<Endpoint>) return tuned.least_carried;
-    const std::size_t each = tuned.most_carried / std::size_t(others);
-    return each > tuned.least_carried ? each : tuned.least_carried;
+    if (!fills_larger_recv<Endpoint>) return tuned.unstable.least_carried;
+    const std::size_t each = tuned.unstable.most_carried / std::size_t(others);
+    return each > tuned.unstable.least_carried ? each : tuned.unstable.least_carried;
 }
 
 // Messages that have the headers of some ranks and the data that goes with them. They say

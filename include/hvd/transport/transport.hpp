@@ -194,7 +194,7 @@ protected:
         if (n == 0 || failure) return;
         try {
             job.function({job.op, inputs_, size_, size_, job.out + first * job.element_bytes, n,
-                          job.prescale, job.postscale, tuned_.fetched_ahead});
+                          job.prescale, job.postscale, tuned_.unstable.fetched_ahead});
         } catch (...) {
             failure = std::current_exception();
         }

@@ -2,27 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "setting.hpp"
+#include "threshold_settings.hpp"
 
 namespace hvd::inline v0::detail {
-
-// The entry of a threshold, with the range that every communicator checks.
-template <auto Member>
-constexpr setting tuned(const char* key, const char* variable, const char* effect,
-                        const char* replaces = "") {
-    for (const tuning_range& r : tuning_ranges)
-        if (r.member == Member)
-            return {key,
-                    variable,
-                    replaces,
-                    effect,
-                    &member_of<&communicator_options::tuning, Member>,
-                    setting_kind::bytes,
-                    std::int64_t(r.least),
-                    std::int64_t(r.most),
-                    std::int64_t(r.multiple)};
-    throw "a threshold without a range";  // found by the compiler
-}
 
 template <>
 struct settings_of<communicator_options> {
@@ -51,35 +33,16 @@ struct settings_of<communicator_options> {
                  1, most_bytes),
         entry<&o::cpus>("cpus", "HVD_CPUS", "HOROVOD_THREAD_AFFINITY",
                         "the processors of the progress threads, by local rank"),
-        tuned<&t::least_in_place>("tuning.least_in_place", "HVD_LEAST_IN_PLACE",
-                                  "from here on, shared tensors stay where they lie"),
-        tuned<&t::most_by_all>("tuning.most_by_all", "HVD_MOST_BY_ALL",
-                               "up to here, all ranks together, each rank reduces a whole tensor"),
-        tuned<&t::most_by_all_crowded>("tuning.most_by_all_crowded", "HVD_MOST_BY_ALL_CROWDED",
-                                       "the same if ranks outnumber the processors"),
-        tuned<&t::most_by_two>("tuning.most_by_two", "HVD_MOST_BY_TWO",
-                               "up to here, each of two ranks reduces a whole tensor"),
-        tuned<&t::most_by_two_16_bit>("tuning.most_by_two_16_bit", "HVD_MOST_BY_TWO_16_BIT",
-                                      "the same for 16-bit elements"),
-        tuned<&t::chunk_bytes>("tuning.chunk_bytes", "HVD_CHUNK_BYTES",
-                               "a chunk of a reduction between nodes",
-                               "HOROVOD_ADASUM_MPI_CHUNK_SIZE"),
-        tuned<&t::exchange_chunk_bytes>("tuning.exchange_chunk_bytes", "HVD_EXCHANGE_CHUNK_BYTES",
-                                        "a chunk between nodes where nothing is computed"),
-        tuned<&t::most_carried>("tuning.most_carried", "HVD_MOST_CARRIED",
-                                "data that leaves a node with the headers"),
-        tuned<&t::least_carried>("tuning.least_carried", "HVD_LEAST_CARRIED",
-                                 "data that goes with the headers to any number of nodes"),
-        tuned<&t::most_in_slices>("tuning.most_in_slices", "HVD_MOST_IN_SLICES",
-                                  "up to here, an allreduce crosses in one step"),
-        tuned<&t::most_broadcast_whole>("tuning.most_broadcast_whole", "HVD_MOST_BROADCAST_WHOLE",
-                                        "up to here, a broadcast crosses in one step"),
-        tuned<&t::streaming_from>("tuning.streaming_from", "HVD_STREAMING_FROM",
-                                  "from here on, results are stored past the caches"),
-        tuned<&t::fetched_ahead>("tuning.fetched_ahead", "HVD_FETCHED_AHEAD",
-                                 "fetched ahead of what is reduced"),
-        tuned<&t::bucket_bytes>("tuning.bucket_bytes", "HVD_BUCKET_BYTES",
-                                "gradients that travel together"),
+        in_range_of("chunk_bytes",
+                    entry<&o::tuning, &t::chunk_bytes>("tuning.chunk_bytes", "HVD_CHUNK_BYTES",
+                                                       "HOROVOD_ADASUM_MPI_CHUNK_SIZE",
+                                                       "a chunk of a reduction between nodes")),
+        in_range_of("bucket_bytes",
+                    entry<&o::tuning, &t::bucket_bytes>("tuning.bucket_bytes", "HVD_BUCKET_BYTES",
+                                                        "HOROVOD_FUSION_THRESHOLD",
+                                                        "gradients that travel together")),
+        entry<&o::tuning, &t::unstable>("tuning.unstable", "HVD_TUNING", "",
+                                        "thresholds for tests and experiments"),
     };
 };
 

@@ -130,7 +130,7 @@ private:
         const bool is_variable = e.where == s.variable;
         throw usage_error(
             -1, detail::text("hvd: ", e.where, is_variable ? "" : ": ", is_variable ? "" : s.key,
-                             " is '", e.value, "'; it takes ", detail::permitted(s)));
+                             " is '", e.value, "'; ", detail::complaint(s, e.value)));
     }
 
     std::vector<entry> entries_;

@@ -3,7 +3,8 @@
 #pragma once
 
 #include "../units.hpp"
-#include "setting.hpp"
+#include "spelling.hpp"
+#include "threshold_settings.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -32,6 +33,62 @@ inline bool read_integers(const setting& s, std::string_view text, std::vector<i
     return true;
 }
 
+[[gnu::cold]] inline bool read_setting(const setting& s, std::string_view text, void* options);
+[[gnu::cold]] inline std::string value_text(const setting& s, const void* options);
+[[gnu::cold]] inline std::string permitted(const setting& s);
+
+inline constexpr const char* list_of_thresholds = "name=bytes with commas between them";
+
+inline const setting* find_threshold(std::string_view name) {
+    for (const setting& s : settings_of<unstable_thresholds>::table)
+        if (name == s.key) return &s;
+    return nullptr;
+}
+
+inline std::string unknown_threshold(std::string_view name) {
+    best_spelling meant(name);
+    for (const setting& s : settings_of<unstable_thresholds>::table) meant.offer(s.key);
+    return std::string(std::string_view(text("'", name, "' is no threshold", meant.question())));
+}
+
+// Reads "name=bytes,name=bytes". Thresholds that the text does not name have their defaults. It
+// returns what is wrong with the text, or nothing.
+[[gnu::cold]] inline std::string read_thresholds(std::string_view list,
+                                                 unstable_thresholds& thresholds) {
+    unstable_thresholds read;
+    std::vector<const setting*> seen;
+    while (!list.empty()) {
+        const std::string_view item = list.substr(0, list.find(','));
+        const std::string_view name = item.substr(0, item.find('='));
+        list.remove_prefix(item.size());
+        if (name.size() == item.size() || list == ",")
+            return std::string("it takes ") + list_of_thresholds;
+        if (!list.empty()) list.remove_prefix(1);
+        const setting* const s = find_threshold(name);
+        if (s == nullptr) return unknown_threshold(name);
+        for (const setting* const earlier : seen)
+            if (earlier == s) return std::string(name) + " stands twice";
+        seen.push_back(s);
+        if (!read_setting(*s, item.substr(name.size() + 1), &read))
+            return std::string(name) + " takes " + permitted(*s);
+    }
+    thresholds = read;
+    return {};
+}
+
+// Writes the thresholds that are not their defaults, as they are read.
+[[gnu::cold]] inline std::string thresholds_text(const unstable_thresholds& thresholds) {
+    const unstable_thresholds defaults;
+    std::string list;
+    for (const setting& s : settings_of<unstable_thresholds>::table) {
+        const std::string value = value_text(s, &thresholds);
+        if (value == value_text(s, &defaults)) continue;
+        if (!list.empty()) list += ',';
+        list += s.key + ("=" + value);
+    }
+    return list;
+}
+
 // Reads a value into its member. It returns false, and leaves the member as it was, for a text that
 // is not what `permitted` says.
 [[gnu::cold]] inline bool read_setting(const setting& s, std::string_view text, void* options) {
@@ -47,6 +104,8 @@ inline bool read_integers(const setting& s, std::string_view text, std::vector<i
         *static_cast<std::vector<int>*>(member) = std::move(numbers);
         return true;
     }
+    if (s.kind == setting_kind::thresholds)
+        return read_thresholds(text, *static_cast<unstable_thresholds*>(member)).empty();
     if (s.kind == setting_kind::flag) {
         const bool yes = text == "1" || text == "true";
         if (!yes && text != "0" && text != "false") return false;
@@ -95,13 +154,15 @@ inline bool read_integers(const setting& s, std::string_view text, std::vector<i
             }
             return list;
         }
+        case setting_kind::thresholds:
+            return thresholds_text(*static_cast<const unstable_thresholds*>(member));
         case setting_kind::bytes:
         case setting_kind::count: break;
     }
     return number_text(s, std::int64_t(*static_cast<const std::size_t*>(member)));
 }
 
-// Says what a setting takes: the end of an error, and a column of docs/tuning.md.
+// Says what a setting takes: a column of docs/tuning.md.
 [[gnu::cold]] inline std::string permitted(const setting& s) {
     const auto range = [&] {
         std::string multiple;
@@ -117,10 +178,18 @@ inline bool read_integers(const setting& s, std::string_view text, std::vector<i
                    (s.bare_seconds ? " (ns, us, ms, s, min; s if none)" : " (ns, us, ms, s, min)");
         case setting_kind::bytes: return "bytes" + range() + " (K, KiB, M, MiB, G, GiB)";
         case setting_kind::integers: return "numbers from 0 with commas between them";
+        case setting_kind::thresholds: return list_of_thresholds;
         case setting_kind::count:
         case setting_kind::integer: break;
     }
     return "a number" + range();
+}
+
+// Says what is wrong with a value, as the end of an error.
+[[gnu::cold]] inline std::string complaint(const setting& s, std::string_view value) {
+    unstable_thresholds none;
+    if (s.kind == setting_kind::thresholds) return read_thresholds(value, none);
+    return "it takes " + permitted(s);
 }
 
 }  // namespace hvd::inline v0::detail

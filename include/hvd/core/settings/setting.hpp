@@ -10,7 +10,16 @@
 
 namespace hvd::inline v0::detail {
 
-enum class setting_kind : std::uint8_t { bytes, count, integer, span, flag, text, integers };
+enum class setting_kind : std::uint8_t {
+    bytes,
+    count,
+    integer,
+    span,
+    flag,
+    text,
+    integers,
+    thresholds
+};
 
 // One member of an aggregate of options, as it is written in the environment and in files.
 struct setting {
@@ -39,6 +48,10 @@ struct member_traits<T Options::*> {
     using options_type = Options;
     using value_type = T;
 };
+template <auto Outer, auto... Inner>
+struct innermost : innermost<Inner...> {};
+template <auto Member>
+struct innermost<Member> : member_traits<decltype(Member)> {};
 
 // The member of an aggregate, or of an aggregate that is a member of it.
 template <auto Outer, auto... Inner>
@@ -55,6 +68,7 @@ constexpr setting_kind kind_of_member() {
     else if constexpr (std::is_same_v<T, time_span>) return setting_kind::span;
     else if constexpr (std::is_same_v<T, std::string>) return setting_kind::text;
     else if constexpr (std::is_same_v<T, std::vector<int>>) return setting_kind::integers;
+    else if constexpr (std::is_same_v<T, unstable_thresholds>) return setting_kind::thresholds;
     else {
         static_assert(std::is_same_v<T, std::size_t> || std::is_same_v<T, std::uint64_t>);
         return setting_kind::count;
@@ -65,11 +79,11 @@ constexpr setting_kind kind_of_member() {
 inline constexpr std::int64_t longest_time = std::int64_t(30) * 24 * 3600 * tuning::second;
 
 // An entry of a table without a range.
-template <auto Member>
+template <auto... Member>
 constexpr setting entry(const char* key, const char* variable, const char* replaces,
                         const char* effect) {
-    using value_type = typename member_traits<decltype(Member)>::value_type;
-    setting s{key, variable, replaces, effect, &member_of<Member>, kind_of_member<value_type>()};
+    using value_type = typename innermost<Member...>::value_type;
+    setting s{key, variable, replaces, effect, &member_of<Member...>, kind_of_member<value_type>()};
     if (s.kind == setting_kind::span) s.most = longest_time;
     if (s.kind == setting_kind::count) s.most = INT64_MAX;
     if (s.kind == setting_kind::integer || s.kind == setting_kind::integers) s.most = INT32_MAX;

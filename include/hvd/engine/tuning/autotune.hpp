@@ -133,10 +133,7 @@ private:
                                  detail::text("hvd: an autotune on rank ", target_->rank(),
                                               ": rank ", r, " refuses its options"),
                                  {int(r)});
-        // Nodes may have different numbers of ranks.
-        for (std::size_t at = 1; at < all.size(); at += each)
-            calls_.share_a_node = calls_.share_a_node || all[at] != 0;
-        for (std::size_t i = 2; i < each; ++i) compare(mine[i].first, all, i, each);
+        for (std::size_t i = 1; i < each; ++i) compare(mine[i].first, all, i, each);
     }
 
     void compare(const char* name, const std::vector<std::int64_t>& all, std::size_t i,
@@ -163,7 +160,6 @@ private:
                 known.add(name).add(value);
             });
         return {{"refuses", refuses},
-                {"shares a node", calls_.share_a_node},
                 {".enabled", o.enabled},
                 {".warmup_steps", o.warmup_steps},
                 {".settling_steps", o.settling_steps},

@@ -17,14 +17,12 @@ namespace hvd::inline v0::detail {
 struct tuned_calls {
     bool of_engine = false;
     bool cross_nodes = false;
-    bool share_a_node = false;
-    int ranks = 1;
     bool makes_buckets = false;  // the trainer takes other buckets when it is told to
 };
 
 // A threshold or choice that a search may change, and the values that it tries: the default times
-// powers of four. A crossover between two ways of a call is tried at both ends of its range, too,
-// where the call goes one way always.
+// powers of four. A size of units or buckets is tried at both ends of these, too: tensors of some
+// kilobytes by themselves, and all together.
 class knob {
 public:
     explicit knob(const setting& s) : setting_(&s) {
@@ -37,7 +35,7 @@ public:
             for (const std::int64_t us : {50, 250, 1000, 5000}) values_.push_back(us * 1000);
         } else {
             for (int power = -10; power <= 6; power += 2) add_near(scaled(middle, power));
-            if (is_crossover()) add_near(most());
+            if (has_ends()) add_near(most());
         }
         sort_unique(values_);
     }
@@ -60,7 +58,7 @@ public:
     }
 
     // The values to try beside `now`: the next ones, one that is far away on each side, the ends
-    // of a crossover, and `others`, which are the default and the start.
+    // of its range, and `others`, which are the default and the start.
     std::vector<std::int64_t> around(std::int64_t now, std::vector<std::int64_t> others) const {
         std::vector<std::int64_t> ladder = values_;
         ladder.push_back(now);
@@ -69,7 +67,7 @@ public:
         for (const int step : {-3, -1, 1, 3})
             if (at + step >= 0 && at + step < std::ptrdiff_t(ladder.size()))
                 others.push_back(ladder[std::size_t(at + step)]);
-        if (is_crossover()) others.insert(others.end(), {values_.front(), values_.back()});
+        if (has_ends()) others.insert(others.end(), {values_.front(), values_.back()});
         sort_unique(others);
         others.erase(std::remove(others.begin(), others.end(), now), others.end());
         return others;
@@ -80,7 +78,7 @@ private:
         return power < 0 ? middle >> -power : middle << power;
     }
     // Chunks are multiples of a cache line.
-    bool is_crossover() const {
+    bool has_ends() const {
         return setting_->kind == setting_kind::bytes && setting_->multiple == 1;
     }
     // Communicators check the range. Much below 64 bytes and above 1 GiB nothing changes.
@@ -101,11 +99,6 @@ private:
 inline bool plays_a_part(std::string_view key, const tuned_calls& calls) {
     if (key.starts_with("engine.")) return calls.of_engine;
     if (key == "tuning.bucket_bytes") return calls.makes_buckets;
-    if (key.starts_with("tuning.most_by_two")) return calls.ranks == 2 && calls.share_a_node;
-    if (key.starts_with("tuning.most_by_all")) return calls.ranks > 2 && calls.share_a_node;
-    if (key == "tuning.least_in_place") return calls.share_a_node;
-    for (const char* const either : {"tuning.streaming_from", "tuning.fetched_ahead"})
-        if (key == either) return calls.ranks > 1;
     return calls.cross_nodes;
 }
 

@@ -38,7 +38,7 @@ public:
     int rank() const override { return engine_.rank(); }
     int size() const override { return engine_.size(); }
     tuned_calls calls() const override {
-        return {true, engine_.local_size() < size(), engine_.local_size() > 1, size(), false};
+        return {.of_engine = true, .cross_nodes = engine_.local_size() < size()};
     }
     engine_tuning tuned() const override { return engine_.tuned(); }
     void retune(const engine_tuning& to) override { engine_.retune(to); }
@@ -60,12 +60,8 @@ public:
 
     int rank() const override { return comm_.rank(); }
     int size() const override { return comm_.size(); }
-    tuned_calls calls() const override {
-        return {false, comm_.local_size() < size(), comm_.local_size() > 1, size(), false};
-    }
-    engine_tuning tuned() const override {
-        return {.tuning = access::session_of(comm_).options().tuning};
-    }
+    tuned_calls calls() const override { return {.cross_nodes = comm_.local_size() < size()}; }
+    engine_tuning tuned() const override { return {.tuning = comm_.tuning()}; }
     void retune(const engine_tuning& to) override { comm_.retune(to.tuning); }
     void take_greatest(std::vector<double>& numbers) override {
         comm_.allreduce(numbers, max, {.name = name_of_autotune});

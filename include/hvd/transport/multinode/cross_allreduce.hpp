@@ -45,7 +45,7 @@ public:
     // the elements.
     bool choose(const operation& op, const reduction_group& group) {
         const std::size_t nodes = std::size_t(cross_.nodes.count()), bytes = group.bytes(),
-                          most = cross_.tuned().most_in_slices;
+                          most = cross_.tuned().unstable.most_in_slices;
         by_library_ = goes_by_library(op, group);
         return by_library_ || (bytes <= most && bytes * (nodes - 1) * (nodes - 2) / nodes <= most);
     }

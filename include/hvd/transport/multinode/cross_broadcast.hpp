@@ -21,7 +21,7 @@ public:
         root_ = root;
         whole_ = whole;
         home_ = cross_.nodes.node(root);
-        small_ = arrived || whole.bytes <= cross_.tuned().most_broadcast_whole;
+        small_ = arrived || whole.bytes <= cross_.tuned().unstable.most_broadcast_whole;
         phase_ = arrived ? 1 : 0;
         dealt_ = 0;
         if (!small_) lay_out(ranks);
@@ -69,7 +69,8 @@ private:
     // Each rank gets a chunk of its slice.
     bool deal(std::size_t index) {
         const auto chunk = [&](int rank) {
-            return chunk_of(slices_[std::size_t(rank)], index, cross_.tuned().exchange_chunk_bytes);
+            return chunk_of(slices_[std::size_t(rank)], index,
+                            cross_.tuned().unstable.exchange_chunk_bytes);
         };
         bool any = false;
         if (!at_home()) any = cross_.receive(cross_.nodes.partner(home_), chunk(me()));

@@ -261,10 +261,11 @@ private:
         for (int i = 1; i < size_; ++i) {
             const int from = (rank_ + size_ - i) % size_, to = (rank_ + i) % size_;
             if (cross_.nodes.node(from) != cross_.nodes.mine())
-                any |= cross_.receive(from,
-                                      chunk_of(receive_[from], index, tuned_.exchange_chunk_bytes));
+                any |= cross_.receive(
+                    from, chunk_of(receive_[from], index, tuned_.unstable.exchange_chunk_bytes));
             if (cross_.nodes.node(to) != cross_.nodes.mine())
-                any |= cross_.send(to, chunk_of(send_[to], index, tuned_.exchange_chunk_bytes));
+                any |= cross_.send(
+                    to, chunk_of(send_[to], index, tuned_.unstable.exchange_chunk_bytes));
         }
         return any;
     }

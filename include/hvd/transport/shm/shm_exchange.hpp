@@ -92,7 +92,7 @@ private:
             if (!reduces_ && receive_[p].bytes > longest) longest = receive_[p].bytes;
             if (!show_place(piece, std::size_t(p), b.data, b.bytes)) return false;
         }
-        if (longest < tuned_.least_in_place) return false;
+        if (longest < tuned_.unstable.least_in_place) return false;
         show_piece(content::places, std::size_t(size_) * sizeof(place));
         return true;
     }

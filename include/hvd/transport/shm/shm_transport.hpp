@@ -33,10 +33,12 @@ public:
         // Between two ranks little more moves where both reduce the whole. More ranks repeat much
         // work, which pays for small tensors, since they wait for each other only once. An update
         // needs slices, since each rank has the state of its slice alone.
-        std::size_t most_by_all = converts ? tuned_.most_by_two_16_bit : tuned_.most_by_two;
+        std::size_t most_by_all =
+            converts ? tuned_.unstable.most_by_two_16_bit : tuned_.unstable.most_by_two;
         if (size_ > 2)
             most_by_all =
-                (crowded_ ? tuned_.most_by_all_crowded : tuned_.most_by_all) / std::size_t(size_);
+                (crowded_ ? tuned_.unstable.most_by_all_crowded : tuned_.unstable.most_by_all) /
+                std::size_t(size_);
         if (op.update != nullptr || total_bytes_ > most_by_all) algorithm_ = algorithm::slices;
         else if (total_bytes_ > window_bytes_) algorithm_ = algorithm::chunks_by_all;
         else algorithm_ = algorithm::whole_by_all;
@@ -51,7 +53,7 @@ public:
         show(op.entry);
         const bool at_hand = is_list_ || op.pack == nullptr;
         const bool copies =
-            algorithm_ == algorithm::whole_by_all && total_bytes_ < tuned_.least_in_place;
+            algorithm_ == algorithm::whole_by_all && total_bytes_ < tuned_.unstable.least_in_place;
         if (algorithm_ != algorithm::by_groups && at_hand && !op.only_agree && !op.entry.refused &&
             (copies || !show_places(op)))
             show_data(op);
@@ -203,8 +205,8 @@ private:
     // Reduces a segment of every rank to all of them. It uses up the inputs.
     void reduce_to_outputs(const operation& op, const reduction_group& g, const list_segment& s) {
         const bool updates = op.update != nullptr;
-        const bool streaming =
-            streaming_pays(size_, total_bytes_, s.in == s.out || updates, tuned_.streaming_from);
+        const bool streaming = streaming_pays(size_, total_bytes_, s.in == s.out || updates,
+                                              tuned_.unstable.streaming_from);
         current_ = s.out;
         place_ = s.place();
         guard([&] {
