@@ -21,17 +21,14 @@ struct autotune_result {
 /// Options of `hvd::autotune`. All ranks give the same, but for `log`, `file` and the functions;
 /// they compare them. Horovod: `HOROVOD_AUTOTUNE`.
 struct autotune_options {
-    bool enabled = true;    ///< false leaves all thresholds as they are
-    int warmup_steps = 10;  ///< steps at the start that do not count
-    /// steps that do not count after a change of thresholds; -1: 4 with an engine, which learns
-    /// its prediction meanwhile, and otherwise 1
-    int settling_steps = -1;
+    bool enabled = true;       ///< false leaves all thresholds as they are
+    int warmup_steps = 10;     ///< steps at the start that do not count
     int steps_per_sample = 5;  ///< steps whose median is one sample of a candidate
     int most_steps = 2000;     ///< steps after which the search has ended, all of them counted
-    int margin = 2;            ///< percent by which a candidate must be faster to be preferred
-    std::uint64_t seed = 1;    ///< of the order in which candidates take turns
-    std::string fixed = {};    ///< keys of settings that stay as they are, with commas between them
-    std::string log = {};      ///< a file in which rank 0 lists all samples, as CSV; empty: none
+    /// keys of settings that stay as they are, with commas between them. Horovod: those that the
+    /// user has set
+    std::string fixed = {};
+    std::string log = {};  ///< a file in which rank 0 lists all samples, as CSV; empty: none
     /// a file of results: see `autotune_file` of `hvd/interop/autotune_file.hpp`
     std::string file = {};
     /// thresholds that an earlier search has found: they are taken, and nothing is searched
@@ -54,10 +51,6 @@ struct settings_of<autotune_options> {
         entry<&o::warmup_steps>("autotune.warmup_steps", "HVD_AUTOTUNE_WARMUP_STEPS",
                                 "HOROVOD_AUTOTUNE_WARMUP_SAMPLES",
                                 "steps at the start that do not count"),
-        from(0,
-             entry<&o::settling_steps>("autotune.settling_steps", "HVD_AUTOTUNE_SETTLING_STEPS", "",
-                                       "steps after a change that do not count"),
-             "4, without an engine 1"),
         between(1,
                 entry<&o::steps_per_sample>(
                     "autotune.steps_per_sample", "HVD_AUTOTUNE_STEPS_PER_SAMPLE",
@@ -68,13 +61,6 @@ struct settings_of<autotune_options> {
                                       "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
                                       "the search ends within so many steps"),
                 INT32_MAX),
-        between(0,
-                entry<&o::margin>("autotune.margin", "HVD_AUTOTUNE_MARGIN",
-                                  "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE",
-                                  "percent by which a candidate must be faster"),
-                90),
-        entry<&o::seed>("autotune.seed", "HVD_AUTOTUNE_SEED", "",
-                        "of the order in which candidates take turns"),
         entry<&o::fixed>("autotune.fixed", "HVD_AUTOTUNE_FIXED", "",
                          "keys of settings that stay, with commas between them"),
         entry<&o::log>("autotune.log", "HVD_AUTOTUNE_LOG", "HOROVOD_AUTOTUNE_LOG",

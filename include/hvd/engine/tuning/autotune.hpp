@@ -63,7 +63,6 @@ private:
     autotune(std::unique_ptr<detail::tuned_target> target, autotune_options options)
         : target_(std::move(target)), options_(std::move(options)), calls_(target_->calls()) {
         calls_.makes_buckets = options_.changed != nullptr;
-        if (options_.settling_steps == -1) options_.settling_steps = calls_.of_engine ? 4 : 1;
         compare_options();
         skipped_ = options_.warmup_steps;
         result_.chosen = target_->tuned();
@@ -79,14 +78,18 @@ private:
         }
         search_ = std::make_unique<detail::tuning_search>(
             detail::knobs_of(calls_, options_.fixed, target_->rank()), target_->tuned(),
-            detail::search_options{options_.seed, most_samples(), options_.margin});
+            detail::search_options{.most_samples = most_samples()});
         if (search_->is_over()) return finish();
         want(search_->candidate());
     }
 
+    // Steps after a change of thresholds that do not count. An engine learns its prediction
+    // meanwhile.
+    int settling_steps() const { return calls_.of_engine ? 4 : 1; }
+
     // All steps count. The first one ends before the first candidate is in force.
     int most_samples() const {
-        const int each = options_.settling_steps + options_.steps_per_sample;
+        const int each = settling_steps() + options_.steps_per_sample;
         return std::max(0, options_.most_steps - options_.warmup_steps - 1) / each;
     }
 
@@ -106,7 +109,7 @@ private:
                 detail::text("hvd: autotune.most_steps is ", options_.most_steps,
                              "; a search with these options takes at least ",
                              1 + options_.warmup_steps +
-                                 least * (options_.settling_steps + options_.steps_per_sample)));
+                                 least * (settling_steps() + options_.steps_per_sample)));
         (void)detail::knobs_of(calls_, options_.fixed, target_->rank());
         if (options_.known) detail::check_engine_tuning(*options_.known, target_->rank());
     }
@@ -162,11 +165,8 @@ private:
         return {{"refuses", refuses},
                 {".enabled", o.enabled},
                 {".warmup_steps", o.warmup_steps},
-                {".settling_steps", o.settling_steps},
                 {".steps_per_sample", o.steps_per_sample},
                 {".most_steps", o.most_steps},
-                {".margin", o.margin},
-                {".seed", std::int64_t(o.seed)},
                 {"a hash of .fixed", std::int64_t(detail::hash().add(o.fixed).value())},
                 {"a hash of .known", std::int64_t(known.value())},
                 {"whether there is a function .changed", o.changed != nullptr}};
@@ -198,7 +198,7 @@ private:
         const bool differs = !(to == target_->tuned());
         if (differs) {
             target_->retune(to);
-            skipped_ = std::max(skipped_, options_.settling_steps);
+            skipped_ = std::max(skipped_, settling_steps());
         }
         wanted_.reset();
         if (differs) tell_changed(to);
