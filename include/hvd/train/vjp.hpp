@@ -9,32 +9,28 @@
 
 namespace hvd::inline v0 {
 
-/// The scale of a vector-Jacobian product.
-enum class gradient_convention : std::uint8_t {
-    sum_of_losses,  ///< exact, for the sum of all ranks' losses
-    horovod,        ///< Horovod's scales, which differ between collectives: see `vjp`
-};
-
 /// The derivatives of the collectives, for the backward pass of an automatic differentiation.
 ///
 /// Each takes the gradient of the collective's output on this rank, and gives the gradient of its
 /// input on this rank. **Collective**, as the collective itself: all ranks, in the same order. The
-/// results are exact for the sum of all ranks' losses. By Horovod's convention they are these
-/// instead:
+/// results are exact for the sum of all ranks' losses:
 ///
-/// | collective             | exact                    | Horovod                            |
-/// |------------------------|--------------------------|------------------------------------|
-/// | allreduce sum, average | allreduce sum, average   | the same                           |
-/// | allgather              | own rows of the sum      | own rows of the average            |
-/// | allreduce min, max     | to where the extreme was | allreduce min, max                 |
-/// | allreduce product      | times the others' product | allreduce product                 |
-/// | broadcast              | the sum on the root      | the average on the root            |
-/// | alltoall               | alltoall back            | the same                           |
-/// | reduce_scatter sum     | allgather                | allgather times size               |
-/// | reduce_scatter average | allgather divided by size | allgather                         |
-/// | reduce sum, average    | broadcast, scaled        | the same: Horovod has none of these |
-/// | gather                 | scatter                  | the same                           |
-/// | scatter                | gather                   | the same                           |
+/// | collective             | derivative                |
+/// |------------------------|---------------------------|
+/// | allreduce sum, average | allreduce sum, average    |
+/// | allgather              | own rows of the sum       |
+/// | allreduce min, max     | to where the extreme was  |
+/// | allreduce product      | times the others' product |
+/// | broadcast              | the sum on the root       |
+/// | alltoall               | alltoall back             |
+/// | reduce_scatter sum     | allgather                 |
+/// | reduce_scatter average | allgather divided by size |
+/// | reduce sum, average    | broadcast, scaled         |
+/// | gather                 | scatter                   |
+/// | scatter                | gather                    |
+///
+/// Horovod's are others: an allgather has the average, as has a broadcast, a reduce_scatter is
+/// times the size, and min, max and product are reduced as the forward pass.
 ///
 /// A rank refuses a call that it sees to be wrong, and the others get peer_error. Roots and sizes
 /// are compared as the collective compares them.
@@ -43,8 +39,7 @@ enum class gradient_convention : std::uint8_t {
 template <class Comm>
 class vjp {
 public:
-    explicit vjp(Comm& comm, gradient_convention convention = gradient_convention::sum_of_losses)
-        : comm_(comm), horovod_(convention == gradient_convention::horovod) {}
+    explicit vjp(Comm& comm) : comm_(comm) {}
 
     /// The derivative of `allreduce(x, op, scales)` with sum or average, in place.
     template <class G, class Op>
@@ -55,14 +50,12 @@ public:
     }
 
     /// The derivative of `allreduce(x, min)` or `max`. `input` and `output` are those of the
-    /// forward pass. The gradient goes to the ranks that held the extreme, in equal shares. By
-    /// Horovod's convention it is reduced with the same operation, which is not the derivative.
+    /// forward pass. The gradient goes to the ranks that held the extreme, in equal shares.
     template <class G, class X, class Op>
         requires writable<G>
-    void allreduce_extreme(G&& gradient, const X& input, const X& output, const Op& with) {
+    void allreduce_extreme(G&& gradient, const X& input, const X& output, const Op&) {
         static_assert(std::is_same_v<Op, op::min> || std::is_same_v<Op, op::max>,
                       "hvd: allreduce_extreme is for min and max");
-        if (horovod_) return comm_.allreduce(gradient, with);
         const auto g = detail::elements(detail::flat_view(gradient));
         const auto in = detail::elements(detail::flat_view(input));
         const auto out = detail::elements(detail::flat_view(output));
@@ -82,7 +75,6 @@ public:
     template <class G, class X>
         requires writable<G>
     void allreduce_product(G&& gradient, const X& input) {
-        if (horovod_) return comm_.allreduce(gradient, product);
         const auto g = detail::elements(detail::flat_view(gradient));
         const auto in = detail::elements(detail::flat_view(input));
         check_sizes(g.size(), in.size(), g.size());
@@ -139,8 +131,7 @@ public:
         const auto g = detail::elements(detail::flat_view(gradient));
         check_counts(g.size(), counts);
         std::vector<T> all(g.begin(), g.end());
-        if (horovod_) comm_.allreduce(all, average);
-        else comm_.allreduce(all, sum);
+        comm_.allreduce(all, sum);
         std::size_t first = 0;
         for (int r = 0; r < comm_.rank(); ++r) first += counts[std::size_t(r)];
         const std::size_t mine = counts[std::size_t(comm_.rank())];
@@ -153,8 +144,7 @@ public:
         requires writable<G>
     void broadcast(G&& gradient, root from = root{0}) {
         using T = detail::element_of<G>;
-        if (horovod_) comm_.reduce(gradient, average, from);
-        else comm_.reduce(gradient, sum, from);
+        comm_.reduce(gradient, sum, from);
         if (comm_.rank() == from.rank) return;
         for (T& x : detail::elements(detail::flat_view(gradient))) x = T(0);
     }
@@ -175,7 +165,6 @@ public:
         auto whole = comm_.allgather(detail::flat_view(gradient)).values;
         double factor = scales.prescale * scales.postscale;
         if (std::is_same_v<Op, op::average>) factor /= comm_.size();
-        if (horovod_) factor *= comm_.size();
         detail::scale(view(whole.data(), whole.size()), factor);
         return whole;
     }
@@ -203,7 +192,6 @@ private:
     }
 
     Comm& comm_;
-    bool horovod_;
 };
 
 }  // namespace hvd::inline v0
