@@ -71,6 +71,7 @@ class Options(LauncherTest):
         self.assert_refused(["./train"], "-np")
         self.assert_refused(["-np", 2], "program")
         self.assert_refused(["-np", 2, "--backend", "gloo", "./train"], "gloo")
+        self.assert_refused(["-np", 2, "--backend", "nccl", "./train"], "nccl")
         self.assert_refused(["-np", 2, "--start-timeout", "-1", "./train"], 'hvdrun: --start-timeout: "-1" is no number from 0.001 on\n')
         self.assert_refused(["-np", 2, "--ssh-command", "ssh {host}", "./train"], "ssh {host}", "{command}")
         self.assert_refused(["-np", 2, "--ssh-command", "ssh 'x {command}", "./train"], "--ssh-command", "not closed")
@@ -81,8 +82,6 @@ class Options(LauncherTest):
     def test_wrong_options_of_elastic_jobs_are_refused(self):
         for option, value in {"--slots-per-host": [2], "--reset-limit": [3], "--blacklist-cooldown-range": [1, 2], "--elastic-timeout": [9]}.items():
             self.assert_refused(["-np", 2, option, *value, "./train"], option, "--min-np, --max-np or --host-discovery-script")
-        for option in ("--min-np", "--max-np", "--host-discovery-script"):
-            self.assert_refused(["-np", 2, "--backend", "nccl", option, "2", "./train"], option, "elastic jobs need --backend tcp or mpi")
         self.assert_refused(["-np", 2, "--restart", -1, "./train"], '--restart: "-1" is no whole number from 0 to 1073741824')
         self.assert_refused(["-np", 2, "--min-np", 1, "--elastic-timeout", 0, "./train"], '--elastic-timeout: "0" is no number from 0.001 to 2592000')
         for words in (["--min-np", 0], ["--min-np", "x"], ["--max-np", 5000], ["--min-np", 2, "--reset-limit", -1],

@@ -85,8 +85,8 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
         ->check(number(1, 1 << 20));
     app.add_option("-H,--hosts", raw.hosts, "hosts and their slots: host:slots,host:slots");
     app.add_option("--hostfile", raw.hostfile, "a file of lines \"host slots=N\"");
-    app.add_option("--backend", raw.backend, "tcp, nccl or mpi (tcp)")
-        ->check(CLI::IsMember({"tcp", "mpi", "nccl"}));
+    app.add_option("--backend", raw.backend, "tcp or mpi (tcp)")
+        ->check(CLI::IsMember({"tcp", "mpi"}));
     app.add_option("--output-filename", o.output_folder,
                    "a folder; each rank's output is also written to rank.N/stdout and stderr");
     app.add_flag("--prefix-timestamp,--timestamp,--prefix-output-with-timestamp", o.timestamps,
@@ -193,10 +193,6 @@ void look_at_elastic(options& o, const CLI::App& app, const raw_options& raw, in
                                 ": only elastic jobs have it; they need --min-np, --max-np or "
                                 "--host-discovery-script");
     if (!is_elastic) return;
-    if (o.chosen == backend::nccl)
-        throw usage_failure(
-            "--min-np, --max-np and --host-discovery-script: elastic jobs need --backend tcp or "
-            "mpi");
     if (o.chosen == backend::mpi) {
         for (const char* name : {"--max-np", "--host-discovery-script", "--reset-limit",
                                  "--blacklist-cooldown-range", "--elastic-timeout"})
@@ -232,9 +228,7 @@ void look_at(options& o, const CLI::App& app, const raw_options& raw) {
         throw usage_failure("-H and --hostfile: only one of them can name the hosts");
     if (!raw.hosts.empty()) o.hosts = parse_hosts(raw.hosts);
     if (!raw.hostfile.empty()) o.hosts = read_hostfile(raw.hostfile);
-    o.chosen = raw.backend == "mpi"    ? backend::mpi
-               : raw.backend == "nccl" ? backend::nccl
-                                       : backend::tcp;
+    o.chosen = raw.backend == "mpi" ? backend::mpi : backend::tcp;
     o.mpi_args = split(raw.mpi_args, "--mpi-args");
     o.ssh_command = ssh_words(raw.ssh_command);
     o.variables = variables_of(raw.variables);

@@ -12,7 +12,7 @@
 
 namespace hvdrun {
 
-enum class backend { tcp, mpi, nccl };
+enum class backend { tcp, mpi };
 
 // The command line.
 struct options {
