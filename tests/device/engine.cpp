@@ -162,9 +162,9 @@ TEST_CASE_TEMPLATE("random tensors of host and device in random order have exact
     for (unsigned seed = 1; seed <= 20; ++seed) {
         INFO("seed ", seed);
         std::mt19937 common(seed);
-        const hvd::engine_options options{.fusion_threshold = common() % 3 * 2000,
-                                          .cache_capacity = common() % 4 == 0 ? common() % 9 : 1024,
-                                          .fanout = 1 + int(common() % 3)};
+        const hvd::engine_options options{
+            .fusion_threshold = common() % 3 * 2000,
+            .cache_capacity = common() % 4 == 0 ? common() % 9 : 1024};
         const bool repeats = common() % 4 != 0;
         const unsigned drawn_by = unsigned(common());
         on_engines_of<Devices>(

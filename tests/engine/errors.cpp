@@ -4,8 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 
 #include "engine_test.hpp"
 
@@ -451,16 +453,26 @@ TEST_CASE("options that differ between ranks are an error of all ranks") {
         };
         const std::string text = text_of<hvd::mismatch_error>(make);
         CHECK(text.find("fusion_threshold") != std::string::npos);
-        const auto wrong = [&] { const engine e{comm, {.fanout = comm.rank() == 0 ? 0 : 8}}; };
-        if (comm.rank() == 0) CHECK_THROWS_AS(wrong(), hvd::usage_error);
-        else CHECK(text_of<hvd::peer_error>(wrong).find(".fanout is 0") != std::string::npos);
-        const int cpu = comm.rank() == 1 ? 65432 : sched_getcpu();
-        const std::vector<int> cpus(std::size_t(comm.size()), cpu);
-        const auto elsewhere = [&] { const engine e{comm, {.cpus = cpus}}; };
-        if (comm.rank() == 1) CHECK_THROWS_AS(elsewhere(), hvd::usage_error);
-        else CHECK(text_of<hvd::peer_error>(elsewhere).find("is 65432") != std::string::npos);
         engine good{comm};
         reduce_some(good, 1);
+    });
+}
+
+TEST_CASE("an engine's thread keeps to the processor of its communicator") {
+    const std::vector<int> cpus(8, sched_getcpu());
+    on_ranks_from(2, {.cpus = cpus}, [](auto& comm) {
+        engine e{comm};
+        std::vector<float> x(4, 1);
+        std::atomic<int> processors{0};
+        const auto count = [&](const std::exception_ptr&) {
+            cpu_set_t set;
+            sched_getaffinity(0, sizeof set, &set);
+            processors = CPU_COUNT(&set);
+        };
+        auto pending = e.allreduce("x", x, hvd::sum, {.then = count});
+        while (processors == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        CHECK(processors == 1);
+        pending.wait();
     });
 }
 

@@ -381,7 +381,6 @@ TEST_CASE("negative times are refused on all ranks, with name and value") {
         check({.cycle_time = -3ns}, ".cycle_time is -3 ns, and must not be negative");
         check({.stall_warn = -1ms}, ".stall_warn is -1000000 ns");
         check({.stall_abort = -5ns}, ".stall_abort is -5 ns");
-        check({.start_deadline = -7ns}, ".start_deadline is -7 ns");
 
         engine e{comm};
         std::vector<float> x(4);

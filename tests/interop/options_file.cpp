@@ -49,7 +49,6 @@ tuning:
   unstable: most_carried=0,most_by_two=1K
 engine:
   fusion_threshold: 64MiB
-  cpus: 1
   prediction: false
 )";
 
@@ -58,7 +57,7 @@ engine:
 TEST_CASE("a file has the options as maps") {
     const char* const json = R"({"deadline": "30s", "cpus": [2, 0],
         "tuning": {"chunk_bytes": "128KiB", "unstable": "most_carried=0,most_by_two=1K"},
-        "engine": {"fusion_threshold": "64MiB", "cpus": "1", "prediction": false}})";
+        "engine": {"fusion_threshold": "64MiB", "prediction": false}})";
     for (const char* const text : {yaml, json}) {
         const auto all = hvd::read_configuration(written(text));
         const auto o = all.apply<hvd::communicator_options>();
@@ -69,7 +68,6 @@ TEST_CASE("a file has the options as maps") {
         CHECK(o.tuning.unstable.most_by_two == 1024);
         const auto e = all.apply<hvd::engine_options>();
         CHECK(e.fusion_threshold == 64 << 20);
-        CHECK(e.cpus == std::vector<int>{1});
         CHECK(!e.prediction);
         CHECK(e.cache_capacity == 1024);
     }

@@ -2,8 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <vector>
-
 #include "options.hpp"
 
 namespace hvd::inline v0 {
@@ -14,8 +12,8 @@ enum class join_mean : std::uint8_t {
     of_all,           ///< the sum divided by the number of all ranks, as Horovod does
 };
 
-/// Options of an engine. All ranks give the same, but for `cpus`; they compare them when they make
-/// it. `docs/tuning.md` has the range and the variable of each. Horovod: `HOROVOD_CYCLE_TIME`,
+/// Options of an engine. All ranks give the same; they compare them when they make it.
+/// `docs/tuning.md` has the range and the variable of each. Horovod: `HOROVOD_CYCLE_TIME`,
 /// `HOROVOD_FUSION_THRESHOLD`, `HOROVOD_CACHE_CAPACITY`.
 struct engine_options {
     /// bytes of tensors that travel together; 0 sends every tensor by itself. The default is
@@ -38,13 +36,7 @@ struct engine_options {
     /// a tensor that a rank has waited for so long, or a unit that has run for so long, ends the
     /// engine with an error that names the missing ranks; 0 never does
     time_span stall_abort = time_span::of_nanoseconds(0);
-    /// the time in which the ranks of a new engine find each other
-    time_span start_deadline = time_span::of_nanoseconds(30 * detail::tuning::second);
-    int fanout = 8;  ///< ranks that a rank negotiates with, beside the one above it
     join_mean mean = join_mean::of_contributors;  ///< an average while ranks have joined
-    /// the processor of the engine's thread, one for each rank of a node; empty leaves the choice
-    /// to the system
-    std::vector<int> cpus = {};
 };
 
 /// The thresholds and choices of an engine that `engine::retune` changes between steps.

@@ -118,8 +118,8 @@ struct communicator_options {
         false;
     std::size_t window_bytes = detail::tuning::window_bytes;  ///< a window; each rank has four
     tuning_options tuning = {};  ///< thresholds, which `retune` may change
-    /// the processor of each local rank's progress thread, which the first asynchronous call
-    /// starts; empty leaves the choice to the system
+    /// the processor of each local rank's threads: the progress thread, which the first
+    /// asynchronous call starts, and those of engines; empty leaves the choice to the system
     std::vector<int> cpus = {};
     /// several threads of a rank make calls, in an order that the program keeps equal on all ranks;
     /// otherwise the communicator is bound to the thread that makes its first call, until

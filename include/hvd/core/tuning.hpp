@@ -109,6 +109,8 @@ constexpr std::size_t frame_bytes = 256 * KiB;
 // Bytes that a rank of `tcp` reads ahead of what it has asked for, when it looks for a notice
 // behind them. Not measured.
 constexpr std::size_t read_ahead = 2 * MiB;
+// Ranks that a rank of an engine negotiates with, beside the one above it. Not measured.
+constexpr std::size_t engine_fanout = 8;
 // Elements of one MPI_Allreduce. MPI counts with an int; this leaves room to spare. It is no choice
 // of speed.
 constexpr std::size_t mpi_largest_count = std::size_t(1) << 27;
@@ -142,6 +144,10 @@ constexpr std::int64_t check_interval = 1 * millisecond;
 constexpr std::int64_t sleep_after = 20 * millisecond;
 // Time of one such sleep. Not measured.
 constexpr std::int64_t sleep_time = 50 * microsecond;
+
+// Time in which the ranks of a new engine find each other, unless the communicator's deadline is
+// longer. Not measured.
+constexpr std::int64_t engine_start_deadline = 30 * second;
 
 // Time after which a rank that waits without a deadline says for whom, unless an option or the
 // environment says otherwise. Steps of training take less, and a person at a terminal waits as

@@ -8,9 +8,9 @@
 namespace hvd::inline v0 {
 namespace detail {
 
-// Thresholds between two ways of a call, in bytes. Nobody needs to set them: the defaults are in
-// tuning.hpp, with their measurements. Tests set small ones, and experiments others, by
-// `tuning_options::unstable` and HVD_TUNING.
+// Thresholds between two ways of a call, in bytes, and a number of ranks. Nobody needs to set them:
+// the defaults are in tuning.hpp, with their measurements. Tests set small ones, and experiments
+// others, by `tuning_options::unstable` and HVD_TUNING.
 struct unstable_thresholds {
     // tensors of so many bytes that all ranks can reach stay where they lie
     std::size_t least_in_place = tuning::least_in_place;
@@ -36,6 +36,8 @@ struct unstable_thresholds {
     std::size_t streaming_from = tuning::streaming_from;
     // between what is reduced and what is fetched into the cache meanwhile
     std::size_t fetched_ahead = tuning::fetched_ahead;
+    // ranks that a rank negotiates with, beside the one above it, in engines that are made later
+    std::size_t fanout = tuning::engine_fanout;
 
     friend bool operator==(const unstable_thresholds&, const unstable_thresholds&) = default;
 };
@@ -99,6 +101,7 @@ inline constexpr tuning_range tuning_ranges[] = {
      1},
     {"unstable.fetched_ahead", threshold_of<&unstable_thresholds::fetched_ahead>, 0, tuning::MiB,
      1},
+    {"unstable.fanout", threshold_of<&unstable_thresholds::fanout>, 1, 1024, 1},
 };
 static_assert(sizeof tuning_ranges / sizeof *tuning_ranges * sizeof(std::size_t) ==
               sizeof(tuning_options));

@@ -32,7 +32,6 @@ void each_compared(const engine_options& o, F f) {
     f("prediction", text(o.prediction ? "true" : "false"));
     f("stall_warn", text(o.stall_warn.nanoseconds, " ns"));
     f("stall_abort", text(o.stall_abort.nanoseconds, " ns"));
-    f("fanout", text(o.fanout));
     f("mean", text(o.mean == join_mean::of_all ? "of_all" : "of_contributors"));
 }
 
@@ -41,7 +40,6 @@ void each_time(const engine_options& o, F f) {
     f("cycle_time", o.cycle_time);
     f("stall_warn", o.stall_warn);
     f("stall_abort", o.stall_abort);
-    f("start_deadline", o.start_deadline);
 }
 
 // The engine's own communicator, on which nobody else makes calls.
@@ -49,8 +47,6 @@ template <class Comm>
 Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
     auto& session = static_cast<call_driver&>(access::session_of(comm));
     const int me = comm.rank();
-    if (options.fanout < 1)
-        refuse_call(session, "an engine: .fanout is ", options.fanout, ", and must be at least 1");
     each_time(options, [&](std::string_view name, time_span value) {
         if (value.nanoseconds < 0) refuse_call(session, "an engine: ", negative_time(name, value));
     });
@@ -101,7 +97,7 @@ public:
 
     /// @throws hvd::usage_error for options that can't work or a backend below MULTIPLE,
     /// hvd::mismatch_error if options differ, hvd::peer_error if the ranks do not find each other
-    /// within `.start_deadline`.
+    /// within 30 s, or the communicator's deadline if that is longer.
     explicit engine(communicator<Backend>& comm, const engine_options& options = {})
         : parts_(std::make_unique<parts>(comm, options)) {}
 
@@ -258,11 +254,11 @@ private:
         parts(communicator<Backend>& comm, const engine_options& options,
               detail::device_units devices = {})
             : data(detail::duplicate_for_engine(comm, options)),
-              links(data, {.fanout = options.fanout, .deadline = options.start_deadline}),
+              links(data, detail::links_of(data)),
               core(detail::shared<detail::engine_core>::make(
                   detail::shared<detail::session>(&detail::access::session_of(data)),
                   data.local_size() == data.size(), options, [this] { links.wake(); })),
-              thread(thread_with(std::move(devices), options.cpus)) {}
+              thread(thread_with(std::move(devices))) {}
 
         static const detail::shared<detail::engine_core>& with(
             const detail::shared<detail::engine_core>& core, detail::device_units devices) {
@@ -292,16 +288,13 @@ private:
                               in_flight.empty() ? "" : " with tensors in flight: ", in_flight));
         }
 
-        // A list that is wrong on one rank, or a thread that it is refused, is an error of all.
-        std::unique_ptr<detail::engine_thread> thread_with(detail::device_units devices,
-                                                           const std::vector<int>& cpus) {
-            auto made = detail::run_on_all(
-                detail::access::session_of(data), "an engine", detail::never, [&] {
-                    const int cpu =
-                        detail::cpu_of(cpus, data.local_rank(), data.local_size(), data.rank());
-                    return std::make_unique<detail::engine_thread>(with(core, std::move(devices)),
-                                                                   links, cpu);
-                });
+        // A thread that one rank is refused is an error of all.
+        std::unique_ptr<detail::engine_thread> thread_with(detail::device_units devices) {
+            auto& own = static_cast<detail::call_driver&>(detail::access::session_of(data));
+            auto made = detail::run_on_all(own, "an engine", detail::never, [&] {
+                return std::make_unique<detail::engine_thread>(with(core, std::move(devices)),
+                                                               links, own.cpu);
+            });
             made->start();
             return made;
         }

@@ -28,6 +28,19 @@ struct link_options {
     time_span deadline{};
 };
 
+// The time in which the ranks of a new engine find each other.
+inline time_span start_deadline_of(const session& ranks) {
+    return time_span::of_nanoseconds(
+        std::max(tuning::engine_start_deadline, ranks.options().deadline.nanoseconds));
+}
+
+template <class Comm>
+link_options links_of(Comm& comm) {
+    const session& ranks = access::session_of(comm);
+    return {.fanout = int(ranks.options().tuning.unstable.fanout),
+            .deadline = start_deadline_of(ranks)};
+}
+
 // The connections of a rank to its parent and its children in the tree of an engine's ranks. They
 // are apart from the communicator, so that a rank can sleep until somebody has something to say,
 // and learns at once if a neighbour dies. One thread uses it; any thread calls `wake`.
@@ -44,7 +57,7 @@ public:
 
     // **Collective**. All ranks get their connections, or all throw.
     template <class Comm>
-    link_tree(Comm& comm, const link_options& options) {
+    link_tree(Comm& comm, const link_options& options) : fanout_(options.fanout) {
         const int me = comm.rank(), size = comm.size();
         if (size == 1) {
             wake_.emplace(me);
@@ -83,6 +96,9 @@ public:
     }
     link_tree(const link_tree&) = delete;
     link_tree& operator=(const link_tree&) = delete;
+
+    // The children of a rank in the tree.
+    int fanout() const { return fanout_; }
 
     // The message goes with the next `flush` or `wait`.
     void send(int neighbour, std::span<const std::byte> bytes) {
@@ -172,6 +188,7 @@ private:
         return places;
     }
 
+    const int fanout_;
     std::optional<wake_up> wake_;
     std::map<int, framed_socket> links_;
     std::map<int, framed_socket>::iterator next_ = links_.end();

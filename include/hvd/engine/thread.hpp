@@ -19,7 +19,7 @@ public:
         : core_(std::move(core)),
           links_(links),
           cpu_(cpu),
-          negotiator_(core_->rank(), core_->size(), settings(core_->options())),
+          negotiator_(core_->rank(), core_->size(), settings(core_->options(), links.fanout())),
           stalls_(core_->options().stall_warn.nanoseconds,
                   core_->options().stall_abort.nanoseconds),
           no_memory_(text("rank ", core_->rank(), ": its engine failed, and no memory is left")),
@@ -56,8 +56,8 @@ private:
     static constexpr std::int64_t answer_time = 500 * tuning::millisecond;
     static constexpr std::int64_t overdue_look = 20 * tuning::millisecond;
 
-    static negotiation_options settings(const engine_options& o) {
-        return {.fanout = o.fanout,
+    static negotiation_options settings(const engine_options& o, int fanout) {
+        return {.fanout = fanout,
                 .fusion_threshold = o.fusion_threshold,
                 .largest_first = o.largest_first,
                 .cache_capacity = o.cache_capacity,
@@ -291,7 +291,7 @@ private:
     // Ranks that do not answer in time, do not. Those further down have less of it.
     void close_questions() {
         int depth = 1;
-        for (int r = core_->rank(); r > 0; ++depth) r = parent_of(r, core_->options().fanout);
+        for (int r = core_->rank(); r > 0; ++depth) r = parent_of(r, links_.fanout());
         const time_point time = now();
         look_again_at(negotiator_.look_at_questions(time, answer_time / depth), time);
         flush();

@@ -32,7 +32,7 @@ struct settings_of<communicator_options> {
                                          "a window of shared memory; each rank has four"),
                  1, most_bytes),
         entry<&o::cpus>("cpus", "HVD_CPUS", "HOROVOD_THREAD_AFFINITY",
-                        "the processors of the progress threads, by local rank"),
+                        "the processors of hvd's threads, by local rank"),
         in_range_of("chunk_bytes",
                     entry<&o::tuning, &t::chunk_bytes>("tuning.chunk_bytes", "HVD_CHUNK_BYTES",
                                                        "HOROVOD_ADASUM_MPI_CHUNK_SIZE",

@@ -31,15 +31,6 @@ struct settings_of<engine_options> {
         entry<&o::stall_abort>("engine.stall_abort", "HVD_STALL_ABORT",
                                "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
                                "such a tensor ends the engine; 0 never does"),
-        entry<&o::start_deadline>("engine.start_deadline", "HVD_START_DEADLINE",
-                                  "HOROVOD_GLOO_TIMEOUT_SECONDS",
-                                  "ranks of a new engine find each other in this time"),
-        between(1,
-                entry<&o::fanout>("engine.fanout", "HVD_FANOUT", "",
-                                  "ranks that a rank negotiates with"),
-                1024),
-        entry<&o::cpus>("engine.cpus", "HVD_ENGINE_CPUS", "HOROVOD_THREAD_AFFINITY",
-                        "the processors of the engine's threads, by local rank"),
     };
 };
 

@@ -7,20 +7,22 @@
 namespace hvd::inline v0::detail {
 
 // Gives an entry the range of a threshold, which every communicator checks.
-constexpr setting in_range_of(std::string_view threshold, setting s) {
+constexpr setting in_range_of(std::string_view threshold, setting s,
+                              setting_kind kind = setting_kind::bytes) {
+    s.kind = kind;
     for (const tuning_range& r : tuning_ranges)
         if (threshold == r.name) {
             s.multiple = std::int64_t(r.multiple);
-            return in_bytes(s, std::int64_t(r.least), std::int64_t(r.most));
+            return between(std::int64_t(r.least), s, std::int64_t(r.most));
         }
     throw "a threshold without a range";  // found by the compiler
 }
 
 // A threshold of HVD_TUNING. Its name there is the last part of its name.
 template <auto Member>
-constexpr setting unstable(const char* name) {
+constexpr setting unstable(const char* name, setting_kind kind = setting_kind::bytes) {
     constexpr std::string_view prefix = "unstable.";
-    return in_range_of(name, entry<Member>(name + prefix.size(), "", "", ""));
+    return in_range_of(name, entry<Member>(name + prefix.size(), "", "", ""), kind);
 }
 
 template <>
@@ -40,6 +42,7 @@ struct settings_of<unstable_thresholds> {
         unstable<&o::most_broadcast_whole>("unstable.most_broadcast_whole"),
         unstable<&o::streaming_from>("unstable.streaming_from"),
         unstable<&o::fetched_ahead>("unstable.fetched_ahead"),
+        unstable<&o::fanout>("unstable.fanout", setting_kind::count),
     };
     static_assert(sizeof table / sizeof *table * sizeof(std::size_t) == sizeof(o));
 };

@@ -9,6 +9,7 @@
 #include "../../comm/communicator.hpp"
 #include "../../platform/network/socket.hpp"
 #include "../../protocol/agreement.hpp"
+#include "../link_tree.hpp"
 #include "calls.hpp"
 
 namespace hvd::inline v0::detail {
@@ -63,10 +64,10 @@ inline bool all_have_kernels(session& ranks, time_point limit) {
 
 // The engine's own communicator of devices, on which nobody else makes calls.
 template <class Backend, class D>
-std::shared_ptr<device_runner> run_on_duplicate(communicator<Backend>& comm, communicator<D>& gpus,
-                                                time_span deadline) {
+std::shared_ptr<device_runner> run_on_duplicate(communicator<Backend>& comm,
+                                                communicator<D>& gpus) {
     session& ranks = access::session_of(comm);
-    const time_point limit = limit_of(deadline);
+    const time_point limit = limit_of(start_deadline_of(ranks));
     run_on_all(ranks, devices_of_an_engine, limit, [&] {
         if (!gpus)
             throw usage_error(comm.rank(), text("hvd: ", devices_of_an_engine, " is empty on rank ",

@@ -31,7 +31,7 @@ public:
     /// host does.
     engine(communicator<Backend>& comm, communicator<Devices>& gpus,
            const engine_options& options = {})
-        : engine(comm, options, detail::run_on_duplicate(comm, gpus, options.start_deadline)) {}
+        : engine(comm, options, detail::run_on_duplicate(comm, gpus)) {}
 
     /// Reduces `x` in place over all ranks. `x` is a device view or a `fuse(…)` of several, which
     /// go together or not at all; or a tensor of the host.
