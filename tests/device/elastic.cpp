@@ -740,8 +740,11 @@ TEST_CASE("a process without a GPU, or with options that can't be, does not take
     const auto has = [](const std::string& text, const char* part) {
         return text.find(part) != std::string::npos;
     };
-    CHECK(has(refusal({.blocking = true}), "run_elastic<hvd::nccl>: nccl_options has .blocking"));
-    CHECK(has(refusal({.max_ctas = -1}), ".max_ctas"));
+    const ncclConfig_t blocking = configured([](ncclConfig_t& c) { c.blocking = 1; });
+    CHECK(has(refusal({.config = blocking}),
+              "run_elastic<hvd::nccl>: nccl_options has .config.blocking"));
+    const ncclConfig_t neither = configured([](ncclConfig_t& c) { c.blocking = 7; });
+    CHECK(has(refusal({.config = neither}), ".config.blocking 7"));
     setenv("NCCL_COMM_BLOCKING", "1", 1);
     CHECK(has(refusal({}), "run_elastic<hvd::nccl>: NCCL_COMM_BLOCKING is 1"));
     unsetenv("NCCL_COMM_BLOCKING");
@@ -841,7 +844,8 @@ TEST_CASE("a growth that other options of a newcomer prevent leaves no id for th
                 const hvd::communicator_options patient{.deadline = 10s};
                 const bool is_new = world.rank() == stayed;
                 auto first = world.split(is_new ? 1 : 0, world.rank());
-                const hvd::nccl_options plain, other{.max_ctas = 3};
+                const hvd::nccl_options plain,
+                    other{.config = configured([](ncclConfig_t& c) { c.maxCTAs = 3; })};
                 hvd::detail::nccl_succession own(plain), refused(other);
                 if (!is_new) own.follow(first, 1, patient);
                 CHECK_THROWS_AS((is_new ? refused : own).follow(world, 2, patient),

@@ -35,7 +35,9 @@ PROGRAM = """
 
 static_assert(NCCL_VERSION_CODE == NCCL_VERSION({0}, {1}, {2}));
 void make(hvd::communicator<hvd::threads>& world, float* x) {{
-    hvd::communicator<hvd::nccl> gpus(world, {{}}, {{.max_ctas = 4, .traffic_class = 1}});
+    hvd::nccl_options options;
+    options.config.maxCTAs = 4;
+    hvd::communicator<hvd::nccl> gpus(world, {{}}, options);
     hvd::device_arena arena(gpus, 1);
     gpus.allreduce(hvd::device_view(x, 1), hvd::average);
     auto rest = gpus.shrink({{1}});

@@ -17,6 +17,10 @@ namespace {
 using world_type = hvd::communicator<hvd::threads>;
 using gpus_type = hvd::communicator<hvd::nccl>;
 
+ncclConfig_t blocking(int value = 1) {
+    return configured([&](ncclConfig_t& c) { c.blocking = value; });
+}
+
 // Runs f(gpus) on `least` to 4 ranks, with options of NCCL's.
 template <class F>
 void with_options(const hvd::nccl_options& options, F f, int least = 1) {
@@ -24,7 +28,7 @@ void with_options(const hvd::nccl_options& options, F f, int least = 1) {
         INFO("on ", ranks, " ranks");
         hvd::run_threads(ranks,
                          [&](world_type& world) {
-                             const hvd::time_span limit = options.blocking ? 0s : 20s;
+                             const hvd::time_span limit = options.config.blocking == 1 ? 0s : 20s;
                              gpus_type gpus(world, {.deadline = limit}, options);
                              f(gpus);
                          },
@@ -62,28 +66,29 @@ TEST_CASE("NCCL gets the options, and so do all communicators that are derived")
         CHECK(std::string(config.netName) == "Socket");
         CHECK(config.blocking == 0);
     };
-    with_options({.min_ctas = 2,
-                  .max_ctas = 8,
-                  .cga_cluster_size = 0,
-                  .split_share = true,
-                  .traffic_class = 3,
-                  .net_name = net,
-                  .stream_priority = -2},
-                 [&](gpus_type& gpus) {
-                     check(gpus);
-                     auto local = gpus.local(), cross = gpus.cross(), first = gpus.subset({0}),
-                          reversed = gpus.split(0, -gpus.rank());
-                     check(local);
-                     check(cross);
-                     check(first);
-                     check(reversed);
-                     if (gpus.size() < 3) return;
-                     const int last = gpus.size() - 1;
-                     gpus.barrier();
-                     if (gpus.rank() == last) return gpus.abort();
-                     auto rest = gpus.shrink(std::vector{last});
-                     check(rest);
-                 });
+    const ncclConfig_t given = configured([&](ncclConfig_t& c) {
+        c.minCTAs = 2;
+        c.maxCTAs = 8;
+        c.cgaClusterSize = 0;
+        c.splitShare = 1;
+        c.trafficClass = 3;
+        c.netName = net.c_str();
+    });
+    with_options({.config = given, .stream_priority = -2}, [&](gpus_type& gpus) {
+        check(gpus);
+        auto local = gpus.local(), cross = gpus.cross(), first = gpus.subset({0}),
+             reversed = gpus.split(0, -gpus.rank());
+        check(local);
+        check(cross);
+        check(first);
+        check(reversed);
+        if (gpus.size() < 3) return;
+        const int last = gpus.size() - 1;
+        gpus.barrier();
+        if (gpus.rank() == last) return gpus.abort();
+        auto rest = gpus.shrink(std::vector{last});
+        check(rest);
+    });
 }
 
 TEST_CASE("without options NCCL has its defaults, and does not block") {
@@ -107,7 +112,7 @@ TEST_CASE("without options NCCL has its defaults, and does not block") {
 }
 
 TEST_CASE("a communicator may be blocking, with the same results") {
-    with_options({.blocking = true}, [](gpus_type& gpus) {
+    with_options({.config = blocking()}, [](gpus_type& gpus) {
         if (gpus.size() > 1) CHECK(emulation::config_of(gpus.native_handle()).blocking == 1);
         check_sum(gpus);
         auto local = gpus.local();
@@ -130,7 +135,10 @@ TEST_CASE_TEMPLATE("NCCL gets the options from a combination of backends, and fr
         hvd::run_threads(ranks, [&](world_type& world) {
             const std::string net = "Socket";
             hvd::communicator<Backend> gpus(world, {.deadline = 20s},
-                                            {.max_ctas = 11, .net_name = net});
+                                            {.config = configured([&](ncclConfig_t& c) {
+                                                 c.maxCTAs = 11;
+                                                 c.netName = net.c_str();
+                                             })});
             world.barrier();
             CHECK(emulation::communicators_of(11) == ranks);
             world.barrier();
@@ -139,8 +147,8 @@ TEST_CASE_TEMPLATE("NCCL gets the options from a combination of backends, and fr
             CHECK(emulation::communicators_of(11) == 2 * ranks);
             world.barrier();
             CHECK_THROWS_WITH_AS(
-                hvd::communicator<Backend>(world, {.deadline = 20s}, {.min_ctas = 2}),
-                doctest::Contains(".min_ctas 2 and .max_ctas 0"), hvd::usage_error);
+                hvd::communicator<Backend>(world, {.deadline = 20s}, {.config = blocking(2)}),
+                doctest::Contains(".config.blocking 2, expected 0 or 1"), hvd::usage_error);
         });
         CHECK(emulation::live_objects() == 0);
         emulation::reset();
@@ -150,10 +158,10 @@ TEST_CASE_TEMPLATE("NCCL gets the options from a combination of backends, and fr
 TEST_CASE("a deadline that a blocking communicator would not keep is refused") {
     for (int ranks = 1; ranks <= 4; ++ranks)
         hvd::run_threads(ranks, [](world_type& world) {
-            CHECK_THROWS_WITH_AS(gpus_type(world, {.deadline = 20s}, {.blocking = true}),
-                                 doctest::Contains(".blocking and a .deadline of 20000 ms"),
+            CHECK_THROWS_WITH_AS(gpus_type(world, {.deadline = 20s}, {.config = blocking()}),
+                                 doctest::Contains(".config.blocking and a .deadline of 20000 ms"),
                                  hvd::usage_error);
-            gpus_type gpus(world, {}, {.blocking = true});
+            gpus_type gpus(world, {}, {.config = blocking()});
             check_sum(gpus);
         });
     CHECK(emulation::live_objects() == 0);
@@ -162,24 +170,34 @@ TEST_CASE("a deadline that a blocking communicator would not keep is refused") {
 TEST_CASE("unsuitable options are refused on every rank, and different ones as well") {
     for (int ranks = 1; ranks <= 4; ++ranks)
         hvd::run_threads(ranks, [&](world_type& world) {
-            const auto refused = [&](const hvd::nccl_options& options, const char* why) {
-                CHECK_THROWS_WITH_AS(gpus_type(world, {.deadline = 20s}, options),
-                                     doctest::Contains(why), hvd::usage_error);
-            };
-            refused({.min_ctas = 2}, ".min_ctas 2 and .max_ctas 0");
-            refused({.min_ctas = -1, .max_ctas = 4}, ".min_ctas -1");
-            refused({.cga_cluster_size = -2}, ".cga_cluster_size -2, expected -1 or more");
-            refused({.traffic_class = -7}, ".traffic_class -7, expected -1 or more");
-            if (ranks > 1)
+            CHECK_THROWS_WITH_AS(gpus_type(world, {.deadline = 20s}, {.config = blocking(-1)}),
+                                 doctest::Contains(".config.blocking -1, expected 0 or 1"),
+                                 hvd::usage_error);
+            if (ranks > 1) {
+                const ncclConfig_t no_configuration{};
+                CHECK_THROWS_AS(gpus_type(world, {.deadline = 20s}, {.config = no_configuration}),
+                                hvd::nccl_error);
+            }
+            const auto differ = [&](auto set, const char* name) {
+                if (ranks == 1) return;
                 CHECK_THROWS_WITH_AS(
-                    gpus_type(world, {.deadline = 20s}, {.max_ctas = world.rank() + 1}),
-                    doctest::Contains(".max_ctas"), hvd::mismatch_error);
+                    gpus_type(world, {.deadline = 20s}, {.config = configured(set)}),
+                    doctest::Contains(name), hvd::mismatch_error);
+            };
+            const int r = world.rank();
+            const std::string net = "net" + std::to_string(r);
+            differ([&](ncclConfig_t& c) { c.maxCTAs = r + 1; }, ".config.maxCTAs");
+            differ([&](ncclConfig_t& c) { c.splitShare = r > 0; }, ".config.splitShare");
+            differ([&](ncclConfig_t& c) { c.trafficClass = r; }, ".config.trafficClass");
+            differ([&](ncclConfig_t& c) { c.netName = net.c_str(); }, ".config.netName");
+            differ([&](ncclConfig_t& c) { c.nvlsCTAs = r + 1; }, ".config.nvlsCTAs");
             gpus_type gpus(world, {.deadline = 20s});
             check_sum(gpus);
         });
     emulation::answer("ncclGetVersion", 22501);
+    const ncclConfig_t of_class_1 = configured([](ncclConfig_t& c) { c.trafficClass = 1; });
     hvd::run_threads(2, [&](world_type& world) {
-        CHECK_THROWS_WITH_AS(gpus_type(world, {.deadline = 20s}, {.traffic_class = 1}),
+        CHECK_THROWS_WITH_AS(gpus_type(world, {.deadline = 20s}, {.config = of_class_1}),
                              doctest::Contains("needs NCCL 2.26.2, the library is 2.25.1"),
                              hvd::usage_error);
     });

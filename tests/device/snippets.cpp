@@ -81,8 +81,10 @@ void nccl(world_type& world) {
 
 void options(world_type& world) {
     //! [nccl_options]
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.maxCTAs = 16;
     hvd::communicator<hvd::nccl> gpus(world, {.deadline = 30s},
-                                      {.min_ctas = 4, .max_ctas = 16, .stream_priority = -1});
+                                      {.config = config, .stream_priority = -1});
     //! [nccl_options]
     const tensor<float> pool(std::vector<float>(1000, 1));
     //! [register_memory]

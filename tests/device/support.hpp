@@ -30,6 +30,14 @@ constexpr int slowness = 1;
 constexpr int slowness = 1;
 #endif
 
+// NCCL's configuration with what `set` changes.
+template <class F>
+ncclConfig_t configured(F set) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    set(config);
+    return config;
+}
+
 // Runs f on 1 to 4 threads as ranks, each with an emulated GPU. Leaked objects are an error.
 template <class F>
 void on_gpus(F f, int least = 1, const hvd::communicator_options& options = {.deadline = 10s}) {

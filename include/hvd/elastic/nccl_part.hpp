@@ -101,7 +101,7 @@ private:
     // A process without a GPU does not take part.
     static const nccl_options& checked(const nccl_options& gpus) {
         const char* const variable = std::getenv("NCCL_COMM_BLOCKING");  // NCCL prefers it
-        if (gpus.blocking) refuse_blocking("nccl_options has .blocking");
+        if (gpus.config.blocking == 1) refuse_blocking("nccl_options has .config.blocking");
         if (variable != nullptr && std::atoi(variable) == 1)
             refuse_blocking("NCCL_COMM_BLOCKING is 1");
         const nccl_configuration of_options(gpus);

@@ -11,22 +11,15 @@
 namespace hvd::inline v0 {
 
 /// Options of NCCL's for a new communicator, and for all that are derived from it. All ranks give
-/// the same. Members that are left out take NCCL's default.
+/// the same.
 /// @snippet tests/device/snippets.cpp nccl_options
 struct nccl_options {
-    /// The least and the most blocks that a call of NCCL takes on the GPU; 0: the default. NCCL
-    /// takes a least one only with a most.
-    int min_ctas = 0, max_ctas = 0;
-    int cga_cluster_size = -1;  ///< the blocks of a cluster; 0: no clusters; -1: the default
-    /// Communicators that are derived from this one share its resources. Aborting one then ends
-    /// all.
-    bool split_share = false;
-    int traffic_class = -1;          ///< of the network; -1: the default. NCCL 2.26.2 or later
-    std::string_view net_name = {};  ///< the network plugin, such as "Socket"; empty: the default
-    /// Calls of NCCL return when they are done. No deadline ends one, not even while the
-    /// communicator is made, so the communicator has none. Calls may have one for their work on the
-    /// GPU.
-    bool blocking = false;
+    /// NCCL's own configuration, which NCCL checks. The texts that it points to may end with the
+    /// call. `blocking` left undefined is 0. If it is 1, calls of NCCL return when they are done:
+    /// no deadline ends one, not even while the communicator is made, so the communicator has none.
+    /// Calls may have one for their work on the GPU. With `splitShare` aborting one of the
+    /// communicators that share ends all.
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     int stream_priority = 0;  ///< of the communicator's own stream; lower goes first, as for CUDA
 };
 
@@ -37,69 +30,79 @@ namespace detail {
 class nccl_configuration {
 public:
     explicit nccl_configuration(const nccl_options& options = {}, int rank = -1)
-        : options_(options), net_name_(std::make_shared<const std::string>(options.net_name)) {
-        const auto refuse = [&](const auto&... why) {
-            throw usage_error(rank, text("hvd: nccl_options on rank ", rank, ": ", why...));
-        };
-        if (options.min_ctas < 0 || options.max_ctas < 0 || options.min_ctas > options.max_ctas)
-            refuse(".min_ctas ", options.min_ctas, " and .max_ctas ", options.max_ctas,
-                   ", expected 0 <= .min_ctas <= .max_ctas");
-        if (options.cga_cluster_size < -1)
-            refuse(".cga_cluster_size ", options.cga_cluster_size, ", expected -1 or more");
-        if (options.traffic_class < -1)
-            refuse(".traffic_class ", options.traffic_class, ", expected -1 or more");
-        if (options.traffic_class >= 0)
-            nccl_library(rank).require(nccl_since::traffic_class, "nccl_options", rank);
-    }
-
-    ncclConfig_t config() const {
-        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        config.blocking = options_.blocking ? 1 : 0;
-        if (options_.min_ctas > 0) config.minCTAs = options_.min_ctas;
-        if (options_.max_ctas > 0) config.maxCTAs = options_.max_ctas;
-        if (options_.cga_cluster_size >= 0) config.cgaClusterSize = options_.cga_cluster_size;
-        if (options_.split_share) config.splitShare = 1;
-        if (!net_name_->empty()) config.netName = net_name_->c_str();
+        : options_(options), net_name_(kept(options_.config.netName)) {
+        int& blocking = options_.config.blocking;
+        if (blocking == NCCL_CONFIG_UNDEF_INT) blocking = 0;
+        if (blocking != 0 && blocking != 1)
+            throw usage_error(rank, text("hvd: nccl_options on rank ", rank, ": .config.blocking ",
+                                         blocking, ", expected 0 or 1"));
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 26, 2)
-        if (options_.traffic_class >= 0) config.trafficClass = options_.traffic_class;
+        if (options_.config.trafficClass != NCCL_CONFIG_UNDEF_INT)
+            nccl_library(rank).require(nccl_since::traffic_class, "nccl_options", rank);
 #endif
-        return config;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+        comm_name_ = kept(options_.config.commName);
+#endif
     }
 
+    ncclConfig_t config() const { return options_.config; }
     int stream_priority() const { return options_.stream_priority; }
 
     // They are valid as long as this.
-    nccl_options options() const {
-        nccl_options own = options_;
-        own.net_name = *net_name_;
-        return own;
-    }
+    nccl_options options() const { return options_; }
 
     // Tells the names and values, for the ranks to agree on.
     template <class Say>
     void describe(Say& say) const {
-        say(".min_ctas", text(options_.min_ctas));
-        say(".max_ctas", text(options_.max_ctas));
-        say(".cga_cluster_size", text(options_.cga_cluster_size));
-        say(".split_share", text(int(options_.split_share)));
-        say(".traffic_class", text(options_.traffic_class));
-        say(".net_name", text(std::string_view(*net_name_)));
-        say(".blocking", text(int(options_.blocking)));
+        const ncclConfig_t& c = options_.config;
+        const auto number = [&](std::string_view name, int value) {
+            say(name, value == NCCL_CONFIG_UNDEF_INT ? text("undefined") : text(value));
+        };
+        number(".config.blocking", c.blocking);
+        number(".config.cgaClusterSize", c.cgaClusterSize);
+        number(".config.minCTAs", c.minCTAs);
+        number(".config.maxCTAs", c.maxCTAs);
+        number(".config.splitShare", c.splitShare);
+        say(".config.netName", net_name_ ? text(std::string_view(*net_name_)) : text("undefined"));
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 26, 2)
+        number(".config.trafficClass", c.trafficClass);
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+        number(".config.collnetEnable", c.collnetEnable);
+        number(".config.CTAPolicy", c.CTAPolicy);
+        number(".config.shrinkShare", c.shrinkShare);
+        number(".config.nvlsCTAs", c.nvlsCTAs);
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 3)
+        number(".config.nChannelsPerNetPeer", c.nChannelsPerNetPeer);
+        number(".config.nvlinkCentricSched", c.nvlinkCentricSched);
+#endif
     }
 
 private:
+    using kept_text = std::shared_ptr<const std::string>;
+
+    // Keeps a copy of the user's text, and puts it in its place.
+    static kept_text kept(const char*& given) {
+        if (given == nullptr) return {};
+        kept_text copy = std::make_shared<const std::string>(given);
+        given = copy->c_str();
+        return copy;
+    }
+
     nccl_options options_;
-    std::shared_ptr<const std::string> net_name_;
+    kept_text net_name_, comm_name_;
 };
 
 // A deadline that NCCL would not keep is refused.
 inline void refuse_blocking_deadline(const nccl_options& own, const communicator_options& options,
                                      int rank) {
-    if (own.blocking && options.deadline.nanoseconds != 0)
+    if (own.config.blocking == 1 && options.deadline.nanoseconds != 0)
         throw usage_error(
-            rank, text("hvd: communicator<nccl> on rank ", rank, ": .blocking and a .deadline of ",
-                       options.deadline.nanoseconds / 1'000'000,
-                       " ms: no deadline ends a blocking call of NCCL; leave one of them out"));
+            rank,
+            text("hvd: communicator<nccl> on rank ", rank, ": .config.blocking and a .deadline of ",
+                 options.deadline.nanoseconds / 1'000'000,
+                 " ms: no deadline ends a blocking call of NCCL; leave one of them out"));
 }
 
 }  // namespace detail
