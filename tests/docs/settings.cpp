@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// docs/tuning.md has a row for each setting, as the tables of the code say. With the argument
-// --rows this prints them.
+// docs/tuning.md has a row for each setting, as the tables of the code say, with what keeps it: a
+// variable of Horovod's or another reason. It names all other variables, too. With the argument
+// --rows this prints the rows.
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iostream>
@@ -25,6 +27,13 @@ std::string names(std::string_view list) {
     return all;
 }
 
+std::string kept_by(const hvd::detail::setting& s) {
+    const std::string reason = s.needed;
+    if (reason.empty() == std::string_view(s.replaces).empty())
+        std::cout << s.key << " has no reason, or two\n", std::exit(1);
+    return reason.empty() ? names(s.replaces) : reason;
+}
+
 template <class Options>
 void add_rows(std::vector<std::string>& rows) {
     const Options defaults{};
@@ -32,7 +41,7 @@ void add_rows(std::vector<std::string>& rows) {
         const std::string value = hvd::detail::value_text(s, &defaults);
         rows.push_back("| `" + std::string(s.key) + "` | `" + s.variable + "` | " +
                        (value.empty() ? "empty" : value) + " | " + hvd::detail::permitted(s) +
-                       " | " + s.effect + " | " + names(s.replaces) + " |");
+                       " | " + s.effect + " | " + kept_by(s) + " |");
     }
 }
 
@@ -70,6 +79,10 @@ int main(int, char** argv) {
         return 1;
     }
     if (found < rows.size()) std::cout << "the page lacks\n" << rows[found] << '\n', ++wrong;
+    for (const std::string_view name : hvd::detail::other_variables)
+        if (name != "HVD_JOBS" &&
+            whole.str().find("`" + std::string(name) + "`") == std::string::npos)
+            std::cout << "the page lacks " << name << '\n', ++wrong;
     // Every variable of Horovod's that a setting replaces is in the other table, too.
     const std::string text = whole.str();
     for (const std::string& row : rows) {

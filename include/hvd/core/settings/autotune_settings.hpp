@@ -61,11 +61,14 @@ struct settings_of<autotune_options> {
                                       "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
                                       "the search ends within so many steps"),
                 INT32_MAX),
-        entry<&o::fixed>("autotune.fixed", "HVD_AUTOTUNE_FIXED", "",
-                         "keys of settings that stay, with commas between them"),
+        needed("Horovod, where settings that a user has set stay",
+               entry<&o::fixed>("autotune.fixed", "HVD_AUTOTUNE_FIXED", "",
+                                "keys of settings that stay, with commas between them")),
         entry<&o::log>("autotune.log", "HVD_AUTOTUNE_LOG", "HOROVOD_AUTOTUNE_LOG",
                        "a file that lists what was tried"),
-        entry<&o::file>("autotune.file", "HVD_AUTOTUNE_FILE", "", "a file that keeps the results"),
+        needed("further runs, which need no search",
+               entry<&o::file>("autotune.file", "HVD_AUTOTUNE_FILE", "",
+                               "a file that keeps the results")),
     };
 };
 

@@ -17,6 +17,14 @@
 #include "timeline_settings.hpp"
 
 namespace hvd::inline v0 {
+namespace detail {
+
+// Variables of hvd that are no settings. `docs/tuning.md` has all but that of `./run`.
+inline constexpr const char* other_variables[] = {"HVD_CONFIG",     "HVD_MPI_CUDA_AWARE",
+                                                  "HVD_ALONE",      "HVD_LOCAL_RANK",
+                                                  "HVD_LOCAL_SIZE", "HVD_JOBS"};
+
+}  // namespace detail
 
 /// Settings as they were written: in the environment, in a file, or in both.
 ///
@@ -105,8 +113,7 @@ private:
         for (const std::string_view prefix :
              {"HVD_TEST_", "HVD_FAULT_", "HVD_EMULATION_", "HVD_LAB_", "HVD_PYTHON_"})
             if (name.starts_with(prefix)) return true;
-        for (const std::string_view known : {"HVD_CONFIG", "HVD_MPI_CUDA_AWARE", "HVD_ALONE",
-                                             "HVD_JOBS", "HVD_LOCAL_RANK", "HVD_LOCAL_SIZE"})
+        for (const std::string_view known : detail::other_variables)
             if (name == known) return true;
         for (const std::string_view other : others)
             if (name == other) return true;

@@ -12,20 +12,27 @@ struct settings_of<elastic_options> {
     using o = elastic_options;
 
     static constexpr setting table[] = {
-        from(1, entry<&o::least>("elastic.least", "HVD_MIN_SIZE", "", "the job waits below it"),
-             "one rank"),
-        from(0, entry<&o::most>("elastic.most", "HVD_MAX_SIZE", "", "further processes wait"),
-             "no bound"),
+        needed(
+            "hvdrun sets it, by Horovod's `--min-np`",
+            from(1, entry<&o::least>("elastic.least", "HVD_MIN_SIZE", "", "the job waits below it"),
+                 "one rank")),
+        needed(
+            "hvdrun sets it, by Horovod's `--max-np`",
+            from(0, entry<&o::most>("elastic.most", "HVD_MAX_SIZE", "", "further processes wait"),
+                 "no bound")),
         in_seconds(entry<&o::join_deadline>("elastic.join_deadline", "HVD_ELASTIC_DEADLINE",
                                             "HOROVOD_ELASTIC_TIMEOUT",
                                             "enough ranks have come in this time")),
-        in_seconds(entry<&o::late>("elastic.late", "HVD_ELASTIC_LATE", "",
-                                   "a rank that comes later is left out until it comes")),
-        in_seconds(entry<&o::cut_off>("elastic.cut_off", "HVD_ELASTIC_CUT_OFF", "",
-                                      "who is without its launcher for longer gives up; 0: "
-                                      "`elastic.join_deadline`")),
-        entry<&o::seal_states>("elastic.seal_states", "HVD_SEAL_STATES", "",
-                               "files of `keep_in` are sealed with the job's secret"),
+        needed("ranks that hang on a host that lives",
+               in_seconds(entry<&o::late>("elastic.late", "HVD_ELASTIC_LATE", "",
+                                          "a rank that comes later is left out until it comes"))),
+        needed("hvdrun sets it, by Horovod's `--start-timeout`",
+               in_seconds(entry<&o::cut_off>("elastic.cut_off", "HVD_ELASTIC_CUT_OFF", "",
+                                             "who is without its launcher for longer gives up; 0: "
+                                             "`elastic.join_deadline`"))),
+        needed("hvdrun sets it, by `--secret-file`",
+               entry<&o::seal_states>("elastic.seal_states", "HVD_SEAL_STATES", "",
+                                      "files of `keep_in` are sealed with the job's secret")),
     };
 };
 

@@ -34,6 +34,7 @@ struct setting {
     bool bare_seconds = false;            // of a time
     const char* automatic = "automatic";  // what a value outside the range stands for
     bool is_hidden = false;               // nobody prints the value
+    const char* needed = "";              // who needs it, where Horovod has no counterpart
 };
 
 // The members of an aggregate of options: a specialisation has `table`. All that reads, writes and
@@ -103,6 +104,10 @@ constexpr setting in_seconds(setting s) {
 }
 constexpr setting hidden(setting s) {
     s.is_hidden = true;
+    return s;
+}
+constexpr setting needed(const char* why, setting s) {
+    s.needed = why;
     return s;
 }
 constexpr setting between(std::int64_t least, setting s, std::int64_t most) {
