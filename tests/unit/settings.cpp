@@ -302,6 +302,10 @@ TEST_CASE("a later value wins, and a wrong one is refused though another wins") 
 TEST_CASE("HVD_CONFIG is not passed over by a program that reads no file") {
     CHECK(refusal({{"HVD_CONFIG", "run.yaml"}}).starts_with("hvd: HVD_CONFIG is 'run.yaml'"));
     CHECK(refusal({{"HVD_CONFIG", ""}}) == "");
+    const variables guard(values{{"HVD_CONFIG", "run.yaml"}});
+    CHECK_THROWS_AS(hvd::configuration::from_environment(), hvd::usage_error);
+    const std::string_view read_by_the_program[] = {"HVD_CONFIG"};
+    CHECK(hvd::configuration::from_environment(read_by_the_program).entries().empty());
 }
 
 TEST_CASE("describe says where each value comes from") {

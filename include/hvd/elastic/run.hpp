@@ -303,7 +303,7 @@ struct run_elastic_options {
     /// the place of this process at the start
     tcp_options tcp = detail::place_from_environment();
     /// the sizes and the times of the job
-    elastic_options bounds = detail::options_from_environment<elastic_options>();
+    elastic_options bounds = detail::launched_options<elastic_options>();
     communicator_options communicator = {};  ///< of each epoch
 };
 

@@ -74,7 +74,7 @@ public:
         run_on_all(own, "the sockets of an engine", limit, [&] {
             wake_.emplace(me);
             // Ranks of one network need no variable.
-            const auto o = is_one ? tcp_options() : options_from_environment<tcp_options>();
+            const auto o = is_one ? tcp_options() : launched_options<tcp_options>();
             listener = std::make_unique<listening_socket>(me, 0, addresses_for_ranks(o, is_one));
             mine = known_place_of(o, listener->port(), is_one);
         });

@@ -160,7 +160,9 @@ inline configuration configuration_from_environment_and_file(
     configuration made;
     if (const char* const path = std::getenv("HVD_CONFIG"); path != nullptr && *path != 0)
         made = read_configuration(path);
-    made.add(configuration::from_environment(others));
+    std::vector<std::string_view> read_here(others.begin(), others.end());
+    read_here.push_back("HVD_CONFIG");
+    made.add(configuration::from_environment(read_here));
     return made;
 }
 

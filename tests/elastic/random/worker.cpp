@@ -66,8 +66,8 @@ using backend = hvd::mpi;
 using backend = hvd::tcp;
 int coordinate() {
     using namespace hvd::detail;
-    const auto own = options_from_environment<hvd::tcp_options>();
-    const auto bounds = options_from_environment<hvd::elastic_options>();
+    const auto own = launched_options<hvd::tcp_options>();
+    const auto bounds = launched_options<hvd::elastic_options>();
     coordinator_server server(coordinator_rules_of(own, bounds), membership_secret(secret_of(own)));
     std::printf("%d\n", int(server.port()));
     std::fflush(stdout);
@@ -165,7 +165,7 @@ int train(column& shown, std::int64_t steps, int pause, State& state, std::vecto
     });
     std::int64_t committed = 0, held = 0;
     hvd::run_elastic_options options;
-    options.communicator = hvd::detail::options_from_environment<hvd::communicator_options>();
+    options.communicator = hvd::detail::launched_options<hvd::communicator_options>();
     const auto work = [&](auto& comm) {
         if (state.step() < committed) shown.thrown_back = 1;
         if (state.step() < held) ++shown.went_back;

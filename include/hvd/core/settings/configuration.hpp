@@ -42,8 +42,12 @@ public:
 
     /// Takes all variables whose names begin with HVD_. `others` are those that the program itself
     /// reads.
-    /// @throws hvd::usage_error for a name that hvd does not know, with the name that was meant.
+    /// @throws hvd::usage_error for a name that hvd does not know, with the name that was meant,
+    /// and for HVD_CONFIG, which `configuration_from_environment_and_file` of
+    /// `hvd/interop/options_file.hpp` reads.
     static configuration from_environment(std::span<const std::string_view> others = {}) {
+        const char* const file = std::getenv("HVD_CONFIG");
+        if (file != nullptr && *file != 0 && !is_among("HVD_CONFIG", others)) refuse_file(file);
         configuration made;
         for (char** variable = environ; *variable != nullptr; ++variable) {
             const std::string_view all(*variable);
@@ -115,11 +119,20 @@ private:
             if (name.starts_with(prefix)) return true;
         for (const std::string_view known : detail::other_variables)
             if (name == known) return true;
+        return is_among(name, others);
+    }
+    static bool is_among(std::string_view name, std::span<const std::string_view> others) {
         for (const std::string_view other : others)
             if (name == other) return true;
         return false;
     }
 
+    [[noreturn]] static void refuse_file(const char* file) {
+        throw usage_error(-1, detail::text("hvd: HVD_CONFIG is '", file,
+                                           "', and this program reads no file: it takes "
+                                           "hvd::options_from_environment_and_file of "
+                                           "hvd/interop/options_file.hpp"));
+    }
     [[noreturn]] static void refuse_variable(std::string_view name) {
         detail::best_spelling meant(name);
         for_each_setting([&](const detail::setting& s) { meant.offer(s.variable); });
@@ -146,16 +159,11 @@ private:
 /// Returns options with the values of the environment's HVD_ variables; all others are those of
 /// `start`.
 /// @tparam Options `communicator_options`, `engine_options`, `timeline_options`
-/// @throws hvd::usage_error for an unknown variable, a wrong value, and HVD_CONFIG, which
-/// `options_from_environment_and_file` of `hvd/interop/options_file.hpp` reads.
+/// @throws hvd::usage_error for a wrong value, and as `configuration::from_environment`, which it
+/// applies.
 /// @snippet tests/docs/snippets.cpp options_from_environment
 template <class Options = communicator_options>
 Options options_from_environment(Options start = {}) {
-    if (const char* const file = std::getenv("HVD_CONFIG"); file != nullptr && *file != 0)
-        throw usage_error(-1, detail::text("hvd: HVD_CONFIG is '", file,
-                                           "', and this program reads no file: it takes "
-                                           "hvd::options_from_environment_and_file of "
-                                           "hvd/interop/options_file.hpp"));
     return configuration::from_environment().apply(std::move(start));
 }
 

@@ -11,7 +11,7 @@ namespace hvd::inline v0::detail {
 
 // Reads the variables of hvd's launcher, and no others.
 template <class Options>
-Options options_from_environment() {
+Options launched_options() {
     configuration written;
     for (const setting& s : settings_of<Options>::table)
         if (const char* const value = std::getenv(s.variable))
@@ -59,7 +59,7 @@ inline tcp_options place_from_environment() {
     constexpr launcher others[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                                    {"PMI_RANK", "PMI_SIZE"},
                                    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
-    tcp_options own = options_from_environment<tcp_options>();
+    tcp_options own = launched_options<tcp_options>();
     if (std::getenv("HVD_RANK") != nullptr || std::getenv("HVD_SIZE") != nullptr) return own;
     if (own.rendezvous.empty()) own.rendezvous = rendezvous_of_step();
     if (own.rendezvous.empty()) return own;
