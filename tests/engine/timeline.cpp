@@ -315,31 +315,6 @@ TEST_CASE("a timeline ends when its file is full, and says how many events were 
     });
 }
 
-TEST_CASE("events for which the ring has no room are counted, and the rest is still a trace") {
-    on_ranks_of<hvd::observed<backend, hvd::observers<hvd::statistics, hvd::timeline>>>(
-        [](auto& comm) {
-            const temporary_directory folder;
-            hvd::set_error_sink([](std::string_view) {});
-            hvd::start_timeline(comm,
-                                {.file = (folder / "run.json").string(), .buffer_bytes = 65536});
-            const std::string name(4000, 'n');
-            hvd::timeline& mine = comm.observer().template get<hvd::timeline>();
-            // Faster than any writer.
-            for (int i = 0; i < 20000; ++i) {
-                const hvd::event e{"allreduce", name, hvd::dtype::float32, 4,
-                                   0,           1,    hvd::detail::now()};
-                mine.on_begin(e);
-                mine.on_end(e, true);
-            }
-            const auto summary = hvd::stop_timeline(comm);
-            comm.barrier();
-            hvd::set_error_sink(nullptr);
-            CHECK(summary.dropped > 0);
-            const trace read(summary.file);
-            CHECK(read.args_of("hvd_timeline_end").at("reason") == "stopped");
-        });
-}
-
 TEST_CASE("a timeline that a rank can't write is refused on all ranks") {
     on_ranks_of<timed>([](auto& comm) {
         const temporary_directory folder;

@@ -298,7 +298,6 @@ TEST_CASE("the environment says whether there is a timeline") {
     CHECK(o.file == "run.{rank}.json");
     CHECK(o.most_bytes == 1 << 20);
     CHECK(o.mark_units);
-    CHECK(o.buffer_bytes == hvd::timeline_options{}.buffer_bytes);
     const hvd_test::variables wrong(hvd_test::values{{"HVD_TIMELINE_MOST_BYTES", "1KiB"}});
     CHECK_THROWS_WITH_AS(hvd::options_from_environment<hvd::timeline_options>(),
                          doctest::Contains("HVD_TIMELINE_MOST_BYTES is '1KiB'"), hvd::usage_error);
@@ -363,6 +362,26 @@ TEST_CASE("a timeline that is full has the ends of all spans that were open") {
     CHECK(events("E") == open);
 }
 
+TEST_CASE("events for which the ring has no room are counted, and the rest is still a trace") {
+    const hvd_test::temporary_directory folder;
+    trace_recorder recorder;
+    hvd::timeline_options options;
+    options.file = (folder / "run.json").string();
+    recorder.start(options, {}, 65536);
+    const std::string name(4000, 'n');
+    for (int i = 0; i < 20000; ++i)
+        recorder.push({}, {}, "allreduce", name);  // faster than writers
+    const auto summary = recorder.stop();
+    CHECK(summary.dropped > 0);
+    std::ifstream file(summary.file);
+    const std::string all(std::istreambuf_iterator<char>(file), {});
+    const auto at = all.find("hvd_timeline_end");
+    REQUIRE(at != all.npos);
+    CHECK(all.find("\"dropped\":" + std::to_string(summary.dropped), at) != all.npos);
+    CHECK(all.find("\"reason\":\"stopped\"", at) != all.npos);
+    CHECK(all.ends_with("]\n"));
+}
+
 // A burst is half of the buffer and more, and the pause after it is shorter than the writer's nap.
 TEST_CASE("a buffer that fills wakes the writer, so that bursts lose nothing") {
     const hvd_test::temporary_directory folder;
@@ -370,8 +389,7 @@ TEST_CASE("a buffer that fills wakes the writer, so that bursts lose nothing") {
         trace_recorder recorder;
         hvd::timeline_options options;
         options.file = (folder / "run.json").string();
-        options.buffer_bytes = 65536;
-        recorder.start(options, {});
+        recorder.start(options, {}, 65536);
         constexpr std::size_t bytes_of_one = sizeof(trace_record) + 7 + 5;
         for (int burst = 0; burst < 8; ++burst) {
             for (std::size_t n = 0; n < 36000 / bytes_of_one; ++n)

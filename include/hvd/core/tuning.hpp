@@ -217,6 +217,12 @@ constexpr std::int64_t longest_join_round = 64 * millisecond;
 // Tensors of fewer bytes are packed together by a plan for device tensors. Not measured.
 constexpr std::size_t pack_below = 512 * KiB;
 
+// ---- observing ----------------------------------------------------------------------------------
+
+// Bytes of the events of a timeline that are not written yet; those for which there is no room are
+// counted. Not measured.
+constexpr std::size_t timeline_buffer_bytes = 4 * MiB;
+
 // ---- training -----------------------------------------------------------------------------------
 
 // Bytes of gradients that travel together. With 50 gradients of 100 MiB together, a step takes 1.03

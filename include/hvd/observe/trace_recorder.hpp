@@ -129,14 +129,18 @@ public:
     // A communicator of this rank whose events go here.
     std::uint16_t next_source() { return sources_.add(1); }
 
-    void start(const timeline_options& o, const trace_place& place) {
+    void start(const timeline_options& o, const trace_place& place,
+               std::size_t buffer_bytes = tuning::timeline_buffer_bytes) {
         const lock_guard lock(mutex_);
         if (running_)
             throw usage_error(place.rank, text("hvd: rank ", place.rank, " records the timeline '",
                                                running_->file.name(), "' already"));
-        require_room("most_bytes", o.most_bytes, place.rank);
-        require_room("buffer_bytes", o.buffer_bytes, place.rank);
-        running_ = std::make_unique<session>(o, place, pushing_);
+        constexpr std::size_t least = 65536;
+        if (o.most_bytes < least)
+            throw usage_error(place.rank,
+                              text("hvd: rank ", place.rank, ": .most_bytes of a timeline is ",
+                                   o.most_bytes, ", and must be at least ", least));
+        running_ = std::make_unique<session>(o, place, buffer_bytes, pushing_);
         marks_units_.store(o.mark_units);
         session_.store(running_.get());
     }
@@ -166,20 +170,14 @@ public:
     bool marks_units() const { return records() && marks_units_.load(); }
 
 private:
-    static void require_room(const char* option, std::size_t bytes, int rank) {
-        constexpr std::size_t least = 65536;
-        if (bytes < least)
-            throw usage_error(rank, text("hvd: rank ", rank, ": .", option, " of a timeline is ",
-                                         bytes, ", and must be at least ", least));
-    }
-
     // One recording, from its start to its stop.
     struct session {
-        session(const timeline_options& o, const trace_place& where, mutex& lock)
+        session(const timeline_options& o, const trace_place& where, std::size_t buffer_bytes,
+                mutex& lock)
             : pushing(lock),
               file(file_of_rank(o.file, where.rank), where.rank, o.most_bytes),
               place(where),
-              ring(std::bit_ceil(o.buffer_bytes)),
+              ring(std::bit_ceil(buffer_bytes)),
               tracks(where.rank, putting{this}),
               writer([this] { serve(); }) {
             if (!writer)

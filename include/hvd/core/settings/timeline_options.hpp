@@ -17,8 +17,6 @@ struct timeline_options {
     /// put before the ending: "run.json" is "run.0.json" on rank 0. If empty, nothing is recorded
     std::string file = {};
     std::size_t most_bytes = 256 * detail::tuning::MiB;  ///< of the file; then recording ends
-    /// memory for events that are not written yet; those for which there is no room are counted
-    std::size_t buffer_bytes = 4 * detail::tuning::MiB;
     bool mark_units = false;  ///< a mark for each unit of an engine: tensors that travel together
 };
 

@@ -18,11 +18,6 @@ struct settings_of<timeline_options> {
                in_bytes(entry<&o::most_bytes>("timeline.most_bytes", "HVD_TIMELINE_MOST_BYTES", "",
                                               "ends the recording when the file is as long"),
                         65536, std::int64_t(1024 * tuning::GiB))),
-        needed(
-            "disks slower than the events",
-            in_bytes(entry<&o::buffer_bytes>("timeline.buffer_bytes", "HVD_TIMELINE_BUFFER_BYTES",
-                                             "", "memory for events that are not written yet"),
-                     65536, std::int64_t(tuning::GiB))),
         entry<&o::mark_units>("timeline.mark_units", "HVD_TIMELINE_MARK_UNITS",
                               "HOROVOD_TIMELINE_MARK_CYCLES",
                               "marks each unit of an engine, which is Horovod's cycle"),
