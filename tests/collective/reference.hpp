@@ -246,7 +246,7 @@ std::string name_of(const Op&) {
            (hvd::detail::is_rounded<Op> ? " (rounded)" : "");
 }
 
-// What changes no result of an operation, and zeros for a mean of nothing.
+// The element that changes no result of an operation, and zero for a mean of nothing.
 template <class T, class Op>
 T of_none(const Op&) {
     using std::is_same_v;

@@ -7,6 +7,6 @@
 #include <hvd/threads.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, const std::string& text) {
-    comm.broadcast_object(text);                    // BAD
+    comm.broadcast_object(text);                          // BAD
     const std::string of_root = comm.copy_of_root(text);  // GOOD
 }

@@ -6,6 +6,6 @@
 #include <hvd/threads.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm) {
-    comm.split(comm.rank() % 2);                   // BAD
-    const auto part = comm.split(comm.rank() % 2); // GOOD
+    comm.split(comm.rank() % 2);                    // BAD
+    const auto part = comm.split(comm.rank() % 2);  // GOOD
 }

@@ -9,6 +9,6 @@
 #include <hvd/threads.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
-    comm.allgather_async(values);         // BAD
+    comm.allgather_async(values);               // BAD
     (void)comm.allgather_async(values).wait();  // GOOD
 }

@@ -8,6 +8,6 @@
 #include <hvd/threads.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& values) {
-    comm.reduce_scatter(values, hvd::sum);                     // BAD
-    const auto mine = comm.reduce_scatter(values, hvd::sum);   // GOOD
+    comm.reduce_scatter(values, hvd::sum);                    // BAD
+    const auto mine = comm.reduce_scatter(values, hvd::sum);  // GOOD
 }

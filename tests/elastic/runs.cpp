@@ -116,9 +116,8 @@ public:
 
     std::ptrdiff_t count(std::string_view text) const {
         const std::lock_guard lock(mutex());
-        return std::ranges::count_if(all(), [&](const std::string& line) {
-            return line.find(text) != std::string::npos;
-        });
+        return std::ranges::count_if(
+            all(), [&](const std::string& line) { return line.find(text) != std::string::npos; });
     }
 
 private:
@@ -375,12 +374,13 @@ TEST_CASE("a function that catches a change of the job's size goes on to the nex
             state,
             [&](auto& comm) {
                 ++epochs;
-                if (begins && comm.size() == 1) job.start(1, [&](auto& other) {
-                    ++newcomers;
-                    int own = 0;
-                    hvd::elastic::state theirs(own);
-                    hvd::run_elastic<hvd_test::tcp>(theirs, [](auto&) {}, other);
-                });
+                if (begins && comm.size() == 1)
+                    job.start(1, [&](auto& other) {
+                        ++newcomers;
+                        int own = 0;
+                        hvd::elastic::state theirs(own);
+                        hvd::run_elastic<hvd_test::tcp>(theirs, [](auto&) {}, other);
+                    });
                 while (comm.size() == 1) {
                     try {
                         state.commit();

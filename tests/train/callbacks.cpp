@@ -97,7 +97,8 @@ TEST_CASE("on_root runs on rank 0 alone, and its failure is everybody's") {
 }
 
 TEST_CASE("the best so far is told once, and NaN is never it") {
-    hvd::best_so_far accuracy(hvd::best_so_far::direction::up), loss(hvd::best_so_far::direction::down);
+    hvd::best_so_far accuracy(hvd::best_so_far::direction::up),
+        loss(hvd::best_so_far::direction::down);
     CHECK(accuracy.improves(0.5));
     CHECK_FALSE(accuracy.improves(0.5));
     CHECK_FALSE(accuracy.improves(NAN));

@@ -113,9 +113,11 @@ TEST_CASE("an optimizer that is a variable is referred to, a constant or a tempo
     hvd_test::on_ranks([](communicator& comm) {
         optimizers::sgd<float> mine{.rate = 0};
         const optimizers::sgd<float> fixed{.rate = 1};
-        hvd::distributed_optimizer by_name(comm, mine), with_options(comm, mine, {.bucket_bytes = 1}),
+        hvd::distributed_optimizer by_name(comm, mine),
+            with_options(comm, mine, {.bucket_bytes = 1}),
             said(comm, optimizers::by_reference{mine});
-        hvd::distributed_optimizer of_constant(comm, fixed), of_temporary(comm, optimizers::sgd<float>(mine));
+        hvd::distributed_optimizer of_constant(comm, fixed),
+            of_temporary(comm, optimizers::sgd<float>(mine));
         CHECK(&by_name.optimizer() == &mine);
         CHECK(&with_options.optimizer() == &mine);
         CHECK(&said.optimizer() == &mine);

@@ -21,7 +21,8 @@ class HVD_NO_MPI mpi_environment;
 struct mpi : detail::refused_backend {};
 
 class [[nodiscard(
-    "hvd: MPI ends with its environment: keep it in a variable to the end of main")]] mpi_environment {
+    "hvd: MPI ends with its environment: keep it in a variable to the end of "
+    "main")]] mpi_environment {
 public:
     template <class... A>
     explicit mpi_environment(const A&...) {}

@@ -61,7 +61,8 @@ public:
     /// Gathers several tensors at once. It returns a tuple with the result of `allgather` for each;
     /// a runtime list gives a vector of results. **Collective** and errors as `allgather`.
     template <class... Parts>
-    [[nodiscard("hvd: the result of the call is what it returns")]] auto allgather(const fused<Parts...>& list, const options& o = {}) {
+    [[nodiscard("hvd: the result of the call is what it returns")]] auto allgather(
+        const fused<Parts...>& list, const options& o = {}) {
         results_of<gathered, fused<Parts...>> results;
         if constexpr (check_tensor<B, fused<Parts...>>()) {
             const auto held = access::hold(self(), collective::allgather);

@@ -87,7 +87,8 @@ public:
     /// @snippet tests/docs/snippets.cpp reduce_scatter
     template <class In, class Op = reduce_options>
         requires(!is_fused<In>)
-    [[nodiscard("hvd: the result of the call is what it returns")]] auto reduce_scatter(const In& in, const Op& op = {}, const reduce_options& o = {}) {
+    [[nodiscard("hvd: the result of the call is what it returns")]] auto reduce_scatter(
+        const In& in, const Op& op = {}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>()) {
             std::vector<stored<element_of<const In&>>> result;
             run_view(to_view(in), as_operation(op), result, o);
@@ -114,7 +115,8 @@ public:
     /// `reduce_scatter` for each.
     /// **Collective** and errors as `reduce_scatter`. Horovod: `grouped_reducescatter`.
     template <class... Parts, class Op>
-    [[nodiscard("hvd: the result of the call is what it returns")]] auto reduce_scatter(const fused<Parts...>& list, const Op& op, const reduce_options& o = {}) {
+    [[nodiscard("hvd: the result of the call is what it returns")]] auto reduce_scatter(
+        const fused<Parts...>& list, const Op& op, const reduce_options& o = {}) {
         results_of<stored_vector, fused<Parts...>> results;
         if constexpr (check_tensor<B, fused<Parts...>>() && check_reduced<B, fused<Parts...>, Op>())
             run_list(list, as_operation(op), o,

@@ -57,7 +57,8 @@ public:
     /// @throws as `allreduce`.
     /// @snippet tests/docs/snippets.cpp scatter
     template <class In>
-    [[nodiscard("hvd: the result of the call is what it returns")]] auto scatter(const In& in, root r = root{0}, const options& o = {}) {
+    [[nodiscard("hvd: the result of the call is what it returns")]] auto scatter(
+        const In& in, root r = root{0}, const options& o = {}) {
         if constexpr (check_unfused<In>() && check_tensor<B, const In&>())
             return run_new(in, {}, r, o);
         else return refused_call();
@@ -66,7 +67,8 @@ public:
     /// Scatters the root's `counts[r]` elements to rank r. The others' counts are ignored.
     template <class In, class Counts>
         requires is_range<const Counts>
-    [[nodiscard("hvd: the result of the call is what it returns")]] auto scatter(const In& in, const Counts& counts, root r = root{0}, const options& o = {}) {
+    [[nodiscard("hvd: the result of the call is what it returns")]] auto scatter(
+        const In& in, const Counts& counts, root r = root{0}, const options& o = {}) {
         if constexpr (check_unfused<In>() && check_tensor<B, const In&>())
             return run_new(in, given_counts(counts), r, o);
         else return refused_call();

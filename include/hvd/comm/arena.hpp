@@ -110,7 +110,8 @@ private:
 /// Tensors in it keep their addresses and values, and move as others that are not in an arena.
 /// **Threads**: one at a time.
 /// @snippet tests/docs/snippets.cpp arena
-class [[nodiscard("hvd: the memory of an arena ends with it")]] arena : public std::pmr::memory_resource {
+class [[nodiscard("hvd: the memory of an arena ends with it")]] arena
+    : public std::pmr::memory_resource {
 public:
     /// Makes an arena with room for `bytes` on this rank. Ranks may differ. **Collective**: all
     /// ranks of `comm`.

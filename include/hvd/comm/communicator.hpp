@@ -55,19 +55,20 @@ owner<E> endpoint_of(const Handle& handle, Ownership ownership,
 /// @tparam Backend an empty type that models `hvd::host_backend`: `threads`, `mpi`, …
 /// @snippet tests/docs/snippets.cpp communicator
 template <class Backend>
-class [[nodiscard("hvd: a communicator ends with its object; making one is a call of all ranks")]] communicator : public detail::allreduce_calls<communicator<Backend>, Backend>,
-                     public detail::reduce_calls<communicator<Backend>, Backend>,
-                     public detail::reduce_scatter_calls<communicator<Backend>, Backend>,
-                     public detail::scan_calls<communicator<Backend>, Backend>,
-                     public detail::broadcast_calls<communicator<Backend>, Backend>,
-                     public detail::allgather_calls<communicator<Backend>, Backend>,
-                     public detail::gather_calls<communicator<Backend>, Backend>,
-                     public detail::scatter_calls<communicator<Backend>, Backend>,
-                     public detail::alltoall_calls<communicator<Backend>, Backend>,
-                     public detail::barrier_calls<communicator<Backend>, Backend>,
-                     public detail::object_calls<communicator<Backend>, Backend>,
-                     public detail::plan_calls<communicator<Backend>, Backend>,
-                     public detail::placed_rank<communicator<Backend>> {
+class [[nodiscard("hvd: a communicator ends with its object")]] communicator
+    : public detail::allreduce_calls<communicator<Backend>, Backend>,
+      public detail::reduce_calls<communicator<Backend>, Backend>,
+      public detail::reduce_scatter_calls<communicator<Backend>, Backend>,
+      public detail::scan_calls<communicator<Backend>, Backend>,
+      public detail::broadcast_calls<communicator<Backend>, Backend>,
+      public detail::allgather_calls<communicator<Backend>, Backend>,
+      public detail::gather_calls<communicator<Backend>, Backend>,
+      public detail::scatter_calls<communicator<Backend>, Backend>,
+      public detail::alltoall_calls<communicator<Backend>, Backend>,
+      public detail::barrier_calls<communicator<Backend>, Backend>,
+      public detail::object_calls<communicator<Backend>, Backend>,
+      public detail::plan_calls<communicator<Backend>, Backend>,
+      public detail::placed_rank<communicator<Backend>> {
     static_assert(!std::is_same_v<Backend, detail::backend_not_named>,
                   "hvd: the backend is missing: write hvd::communicator<hvd::mpi>");
     static_assert(detail::is_host_backend<Backend>,

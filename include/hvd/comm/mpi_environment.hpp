@@ -32,7 +32,8 @@ struct environment_options {
 /// @throws hvd::usage_error if MPI has been finalised; hvd::mpi_error if it can't be started.
 /// @snippet tests/docs/snippets.cpp mpi_environment
 class [[nodiscard(
-    "hvd: MPI ends with its environment: keep it in a variable to the end of main")]] HVD_API mpi_environment {
+    "hvd: MPI ends with its environment: keep it in a variable to the end of main")]] HVD_API
+    mpi_environment {
 public:
     [[nodiscard("hvd: MPI ends with its environment: keep it in a variable to the end of main")]]
     mpi_environment(int& argc, char**& argv, const environment_options& options = {}) {

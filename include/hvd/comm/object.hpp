@@ -36,8 +36,9 @@ public:
     /// **Collective** and errors as `broadcast_object`, which is the same call for the peers.
     /// @snippet tests/docs/snippets.cpp copy_of_root
     template <class T>
-    [[nodiscard("hvd: copy_of_root() returns the root's object and leaves its argument as it is; "
-                "broadcast_object() changes it")]] T
+    [[nodiscard(
+        "hvd: copy_of_root() returns the root's object and leaves its argument as it is; "
+        "broadcast_object() changes it")]] T
     copy_of_root(const T& object, root r = root{0}, const options& o = {}) {
         if constexpr (check_serializable<T>()) {
             const auto bytes = send_object(object, r, o);
@@ -47,7 +48,7 @@ public:
         }
     }
 
-    // What can't take the root's object is refused, since the call would do nothing.
+    // Constants and temporaries can't take the root's object: the call would do nothing.
     template <class T, class... A>
     refused_call broadcast_object(const T&, A&&...) {
         static_assert(sizeof(T) == 0,
@@ -62,7 +63,8 @@ public:
     /// @throws as `broadcast_object`.
     /// @snippet tests/docs/snippets.cpp allgather_object
     template <class T>
-    [[nodiscard("hvd: the result of the call is what it returns")]] std::vector<T> allgather_object(const T& object, const options& o = {}) {
+    [[nodiscard("hvd: the result of the call is what it returns")]] std::vector<T> allgather_object(
+        const T& object, const options& o = {}) {
         std::vector<T> result;
         if constexpr (check_serializable<T>()) {
             const gathered<std::byte> all = gather_object(object, o);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstring>
-#include <functional>
 #include <new>
 #include <span>
 #include <utility>
@@ -33,8 +32,11 @@ namespace detail {
 template <class T>
 constexpr bool is_address =
     std::is_pointer_v<T> || std::is_member_pointer_v<T> || std::is_null_pointer_v<T>;
-template <class T>
-constexpr bool is_address<std::reference_wrapper<T>> = true;
+template <class T>  // std::reference_wrapper, without its header
+    requires requires(const T& x) {
+        { x.get() } -> std::same_as<typename T::type&>;
+    }
+constexpr bool is_address<T> = true;
 template <class T, class Space, std::size_t Rank, class Layout>
 constexpr bool is_address<tensor_view<T, Space, Rank, Layout>> = true;
 

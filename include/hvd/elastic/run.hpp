@@ -173,9 +173,9 @@ private:
     shared<epoch_monitor> monitor_;
 };
 
-// What has to leave the function of run_elastic: a peer_error of any call, or the change that a
-// commit has thrown. A function that catches it would commit steps that have failed, or would seem
-// to be done.
+// Two exceptions have to leave the function of run_elastic: a peer_error of any call, and the
+// change that a commit has thrown. A function that catches them would commit steps that have
+// failed, or would seem to be done.
 class elastic_end {
 public:
     explicit elastic_end(const call_driver& calls) : calls_(calls) {}
@@ -186,8 +186,8 @@ public:
         if (!is_broken && !changes_) return;
         const message what =
             text("hvd: rank ", calls_.rank(), ": the function of run_elastic has caught ",
-                 is_broken ? "hvd::peer_error" : "hvd::elastic::membership_change", " and gone on to ",
-                 where, ": let it pass, since run_elastic goes on from it");
+                 is_broken ? "hvd::peer_error" : "hvd::elastic::membership_change",
+                 " and gone on to ", where, ": let it pass, since run_elastic goes on from it");
         if (!std::exchange(told_, true)) write_line(what);
         if (is_broken) throw peer_error(calls_.rank(), what, {});
         throw elastic::membership_change();

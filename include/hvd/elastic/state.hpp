@@ -64,20 +64,22 @@ public:
     void end_step() noexcept { ++uncommitted_; }
 
     /// Copies the objects, and counts a step unless `end_step()` has counted some since the last
-    /// commit. Call it after the last collective of the step, when the objects have changed. Inside `run_elastic` the ranks also agree whether
-    /// newcomers wait. A step of a `distributed_optimizer` has brought the answer; without such a
-    /// step since the last commit they make one small allreduce. Over NCCL it waits for the work of
-    /// the GPU, and they make it before they copy. With local objects they send copies of them, and
-    /// make the allreduce then in any case.
+    /// commit. Call it after the last collective of the step, when the objects have changed. Inside
+    /// `run_elastic` the ranks also agree whether newcomers wait. A step of a
+    /// `distributed_optimizer` has brought the answer; without such a step since the last commit
+    /// they make one small allreduce. Over NCCL it waits for the work of the GPU, and they make it
+    /// before they copy. With local objects they send copies of them, and make the allreduce then
+    /// in any case.
     ///
     /// hvdrun shows the step, and the sum of the ranks' samples a second if they tell them. Ranks
     /// report to it once a second, and when they have finished.
     ///
     /// **Collective** inside `run_elastic`. @throws membership_change, on all ranks, if the job
     /// changes its size; hvd::peer_error if a rank is lost. The step is committed even so, but not
-    /// over NCCL, and not after a call has thrown: what both say has to leave the function of
-    /// `run_elastic`, and a line tells of a function that catches it. With local objects it is committed after a peer_error only if all ranks that live
-    /// have their copies. hvd::usage_error for negative samples, before anything is held.
+    /// over NCCL. With local objects it is committed after a peer_error only if all ranks that live
+    /// have their copies. After a call that has thrown peer_error, and after a membership_change,
+    /// it commits nothing and throws that again, since a function of `run_elastic` lets them pass;
+    /// a line says so. hvd::usage_error for negative samples, before anything is held.
     /// @snippet tests/elastic/snippets.cpp samples
     void commit(const commit_options& options = {}) {
         refuse_negative("commit", options.samples, "samples");
@@ -289,7 +291,7 @@ private:
     hvd::detail::state_stamp stamps_[3];
     hvd::detail::peer_copies peers_[3];  // beside copies of local objects
     int current_ = 0;
-    bool was_kept_ = false;                // an earlier job has committed it
+    bool was_kept_ = false;                    // an earlier job has committed it
     std::int64_t step_ = 0, uncommitted_ = 0;  // steps until the last commit, and since
     std::int64_t samples_ = 0;                 // of this rank in all epochs
     std::uint64_t epoch_ = 0, running_epoch_ = 0;

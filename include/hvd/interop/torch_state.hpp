@@ -266,9 +266,8 @@ private:
 
 /// O is an optimizer of LibTorch whose state hvd saves: SGD, Adam, AdamW, RMSprop and Adagrad.
 template <class O>
-concept torch_optimizer_with_state = requires {
-    typename detail::torch_parts<std::remove_reference_t<O>>::state;
-};
+concept torch_optimizer_with_state =
+    requires { typename detail::torch_parts<std::remove_reference_t<O>>::state; };
 
 /// Rank 0 writes model, progress and the state of LibTorch's optimizer in one atomic file, with
 /// LibTorch's names: `optimizer.exp_avg.NAME`, and the options as numbers, `optimizer.lr`. The

@@ -59,8 +59,7 @@ public:
     /// An accuracy gets better as it goes up, a loss as it goes down.
     enum class direction : std::uint8_t { up, down };
 
-    explicit best_so_far(direction better)
-        : sign_(better == direction::up ? 1 : -1) {}
+    explicit best_so_far(direction better) : sign_(better == direction::up ? 1 : -1) {}
 
     bool improves(double value) {
         if (!(sign_ * value > best_)) return false;

@@ -98,8 +98,8 @@ using part_unless_among = std::conditional_t<(std::is_same_v<Backend, Before> ||
 /// asynchronous calls of different backends may overtake each other.
 /// @snippet tests/device/snippets.cpp per_operation
 template <backend Allreduce, backend Allgather, backend Broadcast>
-class [[nodiscard(
-    "hvd: a communicator ends with its object; making one is a call of all ranks")]] communicator<per_operation<Allreduce, Allgather, Broadcast>>
+class [[nodiscard("hvd: a communicator ends with its object")]] communicator<
+    per_operation<Allreduce, Allgather, Broadcast>>
     : detail::part_of_operations<Allreduce>,
       detail::part_unless_among<1, Allgather, Allreduce>,
       detail::part_unless_among<2, Broadcast, Allreduce, Allgather> {

@@ -30,8 +30,9 @@ class nccl_succession;
 /// **Threads**: one calling thread at a time. A rank that is alone calls NCCL only to scale.
 /// @snippet tests/device/snippets.cpp nccl
 template <>
-class [[nodiscard("hvd: a communicator ends with its object; making one is a call of all ranks")]] communicator<nccl> : public detail::device_ranks<communicator<nccl>, nccl>,
-                           public detail::device_exchanges<communicator<nccl>> {
+class [[nodiscard("hvd: a communicator ends with its object")]] communicator<nccl>
+    : public detail::device_ranks<communicator<nccl>, nccl>,
+      public detail::device_exchanges<communicator<nccl>> {
     using session_type = detail::nccl_session;
 
 public:

@@ -26,7 +26,8 @@ concept host_assisted = device_backend<B> && requires { typename B::host_policy;
 /// @snippet tests/device/snippets.cpp staged
 template <class B>
     requires detail::host_assisted<B>
-class [[nodiscard("hvd: a communicator ends with its object; making one is a call of all ranks")]] communicator<B> : public detail::device_ranks<communicator<B>, B> {
+class [[nodiscard("hvd: a communicator ends with its object")]] communicator<B>
+    : public detail::device_ranks<communicator<B>, B> {
     using session_type = typename B::session_type;
     using base = detail::device_ranks<communicator<B>, B>;
     using host_type = communicator<typename B::host_policy>;

@@ -23,7 +23,8 @@ namespace hvd::inline v0 {
 /// @snippet tests/device/snippets.cpp engine
 template <class Backend, class Devices>
     requires device_backend<Devices>
-class [[nodiscard("hvd: an engine works until it is destroyed")]] engine<Backend, Devices> : public engine<Backend> {
+class [[nodiscard("hvd: an engine works until it is destroyed")]] engine<Backend, Devices>
+    : public engine<Backend> {
     using base = engine<Backend>;
 
 public:
