@@ -2,7 +2,13 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The door to the engine, which matches tensors by name. It includes hvd.hpp.
+// The door to the engine, which matches tensors by name. It includes hvd.hpp, unless the door of a
+// backend stands before it: a program on threads or tcp has nothing to do with MPI.
+#ifdef HVD_BACKEND_DOOR
+#include "comm/without_mpi.hpp"
+#include "threads.hpp"
+#else
 #include "hvd.hpp"
+#endif
 
 #include "engine/engine.hpp"

@@ -20,8 +20,5 @@
 #include "backend/mpi_not_found.hpp"
 #endif
 
-#include "backend/checked.hpp"
-#include "backend/observed.hpp"
-#include "comm/arena.hpp"
 #include "comm/default.hpp"
-#include "observe/statistics.hpp"
+#include "comm/without_mpi.hpp"

@@ -17,6 +17,8 @@
 #include "comm/mpi_environment.hpp"
 #include "version.hpp"
 
+#define HVD_BACKEND_DOOR  // for engine.hpp and timeline.hpp
+
 #ifdef HVD_COMPILED
 #define HVD_MPI_DOOR
 #include "library.hpp"

@@ -13,3 +13,5 @@
 
 #include "backend/tcp.hpp"
 #include "version.hpp"
+
+#define HVD_BACKEND_DOOR  // for engine.hpp and timeline.hpp

@@ -14,6 +14,8 @@
 #include "comm/run_threads.hpp"
 #include "version.hpp"
 
+#define HVD_BACKEND_DOOR  // for engine.hpp and timeline.hpp
+
 #ifdef HVD_COMPILED
 #define HVD_THREADS_DOOR
 #include "library.hpp"
