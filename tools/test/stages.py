@@ -86,7 +86,7 @@ STAGES = [
     {"name": "engine", "build": "clang", "parallel": 2, "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [140, 140], "units": [11, 7]},
     # Ranks and jobs that wait for a deadline need no processor.
     {"name": "elastic", "build": "clang", "parallel": 3, "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [200, 270], "units": [7, 8]},
-    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 4, "packages": ["network"], "cpu": [200, 260], "units": [10, 15]},
+    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 4, "packages": ["network"], "cpu": [250, 330], "units": [10, 15]},
     {"name": "launcher", "build": "clang", "parallel": 3, "tests": ["launcher"], "packages": ["venv"], "packages_of_all": ["slurm"], "cpu": [90, 80], "units": [10, 8]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
