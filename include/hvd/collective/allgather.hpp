@@ -23,7 +23,8 @@ public:
     /// @snippet tests/docs/snippets.cpp allgather
     template <class In>
         requires(!is_fused<In>)
-    auto allgather(const In& in, const options& o = {}) {
+    [[nodiscard("hvd: the result of the call is what it returns")]] auto allgather(
+        const In& in, const options& o = {}) {
         if constexpr (check_tensor<B, const In&>()) {
             using T = element_of<const In&>;
             gathered<T> result;

@@ -42,7 +42,8 @@ public:
     /// @snippet tests/docs/snippets.cpp alltoall
     template <class In, class Counts>
         requires is_range<const Counts>
-    auto alltoall(const In& in, const Counts& counts, const options& o = {}) {
+    [[nodiscard("hvd: the result of the call is what it returns")]] auto alltoall(
+        const In& in, const Counts& counts, const options& o = {}) {
         if constexpr (check_unfused<In>() && check_tensor<B, const In&>())
             return run_new(in, given_counts(counts), o);
         else return refused_call();
@@ -50,7 +51,8 @@ public:
 
     /// Sends every rank an equal share of `in`.
     template <class In>
-    auto alltoall(const In& in, const options& o = {}) {
+    [[nodiscard("hvd: the result of the call is what it returns")]] auto alltoall(
+        const In& in, const options& o = {}) {
         if constexpr (check_unfused<In>() && check_tensor<B, const In&>())
             return run_new(in, {}, o);
         else return refused_call();

@@ -17,7 +17,8 @@ public:
     /// plus the root.
     /// @snippet tests/docs/snippets.cpp gather
     template <class In>
-    auto gather(const In& in, root r = root{0}, const options& o = {}) {
+    [[nodiscard("hvd: the result of the call is what it returns")]] auto gather(
+        const In& in, root r = root{0}, const options& o = {}) {
         if constexpr (check_unfused<In>() && check_tensor<B, const In&>()) {
             using T = element_of<const In&>;
             gathered<T> result;

@@ -55,20 +55,19 @@ owner<E> endpoint_of(const Handle& handle, Ownership ownership,
 /// @tparam Backend an empty type that models `hvd::host_backend`: `threads`, `mpi`, …
 /// @snippet tests/docs/snippets.cpp communicator
 template <class Backend>
-class [[nodiscard("hvd: a communicator ends with its object")]] communicator
-    : public detail::allreduce_calls<communicator<Backend>, Backend>,
-      public detail::reduce_calls<communicator<Backend>, Backend>,
-      public detail::reduce_scatter_calls<communicator<Backend>, Backend>,
-      public detail::scan_calls<communicator<Backend>, Backend>,
-      public detail::broadcast_calls<communicator<Backend>, Backend>,
-      public detail::allgather_calls<communicator<Backend>, Backend>,
-      public detail::gather_calls<communicator<Backend>, Backend>,
-      public detail::scatter_calls<communicator<Backend>, Backend>,
-      public detail::alltoall_calls<communicator<Backend>, Backend>,
-      public detail::barrier_calls<communicator<Backend>, Backend>,
-      public detail::object_calls<communicator<Backend>, Backend>,
-      public detail::plan_calls<communicator<Backend>, Backend>,
-      public detail::placed_rank<communicator<Backend>> {
+class communicator : public detail::allreduce_calls<communicator<Backend>, Backend>,
+                     public detail::reduce_calls<communicator<Backend>, Backend>,
+                     public detail::reduce_scatter_calls<communicator<Backend>, Backend>,
+                     public detail::scan_calls<communicator<Backend>, Backend>,
+                     public detail::broadcast_calls<communicator<Backend>, Backend>,
+                     public detail::allgather_calls<communicator<Backend>, Backend>,
+                     public detail::gather_calls<communicator<Backend>, Backend>,
+                     public detail::scatter_calls<communicator<Backend>, Backend>,
+                     public detail::alltoall_calls<communicator<Backend>, Backend>,
+                     public detail::barrier_calls<communicator<Backend>, Backend>,
+                     public detail::object_calls<communicator<Backend>, Backend>,
+                     public detail::plan_calls<communicator<Backend>, Backend>,
+                     public detail::placed_rank<communicator<Backend>> {
     static_assert(!std::is_same_v<Backend, detail::backend_not_named>,
                   "hvd: the backend is missing: write hvd::communicator<hvd::mpi>");
     static_assert(detail::is_host_backend<Backend>,
@@ -120,7 +119,8 @@ public:
 
     /// Makes a communicator of all ranks, on its own duplicate. All ranks get it, or all throw,
     /// within the deadline of the options. **Collective**.
-    static communicator world(const communicator_options& options = {})
+    [[nodiscard("hvd: a communicator ends with its object")]] static communicator world(
+        const communicator_options& options = {})
         requires requires { endpoint_type::world(options); };
 
     /// The same with options of the backend's own, such as `tcp_options`. **Collective**.
@@ -129,7 +129,8 @@ public:
         requires requires(const Own& own, const communicator_options& options) {
             endpoint_type::world(own, options);
         }
-    static communicator world(const Own& own, const communicator_options& options = {}) {
+    [[nodiscard("hvd: a communicator ends with its object")]] static communicator world(
+        const Own& own, const communicator_options& options = {}) {
         return communicator(endpoint_type::world(own, options), options);
     }
 
@@ -153,7 +154,7 @@ public:
     int size() const noexcept { return !session_ ? 0 : session_->size(); }
 
     /// Makes a communicator of the ranks of this node, in order. **Collective**.
-    communicator local()
+    [[nodiscard("hvd: a communicator ends with its object")]] communicator local()
         requires splittable_endpoint<endpoint_type>
     {
         return among("local", this->topology_.local);
@@ -161,7 +162,7 @@ public:
 
     /// Makes a communicator of the ranks with this local rank, one of each node that has it.
     /// **Collective**.
-    communicator cross()
+    [[nodiscard("hvd: a communicator ends with its object")]] communicator cross()
         requires splittable_endpoint<endpoint_type>
     {
         return among("cross", this->topology_.cross);
@@ -173,12 +174,14 @@ public:
     /// Horovod: process sets.
     /// @throws hvd::usage_error for a rank that does not exist or occurs twice; hvd::peer_error if
     /// another rank could not make it.
-    communicator subset(std::span<const int> ranks)
+    [[nodiscard("hvd: a communicator ends with its object")]] communicator subset(
+        std::span<const int> ranks)
         requires splittable_endpoint<endpoint_type>
     {
         return detail::subset(*this, ranks);
     }
-    communicator subset(std::initializer_list<int> ranks)
+    [[nodiscard("hvd: a communicator ends with its object")]] communicator subset(
+        std::initializer_list<int> ranks)
         requires splittable_endpoint<endpoint_type>
     {
         return subset(std::span<const int>(ranks.begin(), ranks.size()));
@@ -186,7 +189,8 @@ public:
 
     /// Makes one communicator for each colour, its ranks ordered by key, then by rank. It is empty
     /// for a negative colour. **Collective**.
-    communicator split(int color, int key = 0)
+    [[nodiscard("hvd: a communicator ends with its object")]] communicator split(int color,
+                                                                                 int key = 0)
         requires splittable_endpoint<endpoint_type>
     {
         return detail::split(*this, color, key);

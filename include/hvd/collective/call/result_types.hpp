@@ -23,7 +23,7 @@ using stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 /// Rank r's elements are `counts[r]` of them from `values[displacements[r]]` on. All three count
 /// elements (not rows). The `values` of bool tensors are `std::uint8_t`.
 template <class T>
-struct [[nodiscard("hvd: the result of the call is in it")]] gathered {
+struct gathered {
     std::vector<detail::stored<T>> values;
     std::vector<std::size_t> counts;
     std::vector<std::size_t> displacements;

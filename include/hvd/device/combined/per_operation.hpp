@@ -98,8 +98,7 @@ using part_unless_among = std::conditional_t<(std::is_same_v<Backend, Before> ||
 /// asynchronous calls of different backends may overtake each other.
 /// @snippet tests/device/snippets.cpp per_operation
 template <backend Allreduce, backend Allgather, backend Broadcast>
-class [[nodiscard("hvd: a communicator ends with its object")]] communicator<
-    per_operation<Allreduce, Allgather, Broadcast>>
+class communicator<per_operation<Allreduce, Allgather, Broadcast>>
     : detail::part_of_operations<Allreduce>,
       detail::part_unless_among<1, Allgather, Allreduce>,
       detail::part_unless_among<2, Broadcast, Allreduce, Allgather> {
@@ -143,23 +142,26 @@ public:
 
     /// Makes a communicator of the ranks of this node, in order. **Collective**, with no call under
     /// way. That holds for the following too, which mean the same as in each of the backends.
-    communicator local() {
+    [[nodiscard("hvd: a communicator ends with its object")]] communicator local() {
         return derived([](auto& part) { return part.local(); });
     }
     /// Makes a communicator of the ranks with this local rank, one of each node that has it.
-    communicator cross() {
+    [[nodiscard("hvd: a communicator ends with its object")]] communicator cross() {
         return derived([](auto& part) { return part.cross(); });
     }
     /// Makes a communicator of the given ranks, in ascending order. It is empty on all others.
-    communicator subset(std::span<const int> ranks) {
+    [[nodiscard("hvd: a communicator ends with its object")]] communicator subset(
+        std::span<const int> ranks) {
         return derived([=](auto& part) { return part.subset(ranks); });
     }
-    communicator subset(std::initializer_list<int> ranks) {
+    [[nodiscard("hvd: a communicator ends with its object")]] communicator subset(
+        std::initializer_list<int> ranks) {
         return subset(std::span<const int>(ranks.begin(), ranks.size()));
     }
     /// Makes one communicator for each colour, its ranks ordered by key, then by rank. It is empty
     /// for a negative colour.
-    communicator split(int color, int key = 0) {
+    [[nodiscard("hvd: a communicator ends with its object")]] communicator split(int color,
+                                                                                 int key = 0) {
         return derived([=](auto& part) { return part.split(color, key); });
     }
 

@@ -30,9 +30,8 @@ class nccl_succession;
 /// **Threads**: one calling thread at a time. A rank that is alone calls NCCL only to scale.
 /// @snippet tests/device/snippets.cpp nccl
 template <>
-class [[nodiscard("hvd: a communicator ends with its object")]] communicator<nccl>
-    : public detail::device_ranks<communicator<nccl>, nccl>,
-      public detail::device_exchanges<communicator<nccl>> {
+class communicator<nccl> : public detail::device_ranks<communicator<nccl>, nccl>,
+                           public detail::device_exchanges<communicator<nccl>> {
     using session_type = detail::nccl_session;
 
 public:
@@ -97,7 +96,8 @@ public:
     /// for a negative colour.
     /// **Collective**, with no call under way.
     /// @throws hvd::usage_error for the communicator that `run_elastic` gives to its function.
-    communicator split(int color, int key = 0) {
+    [[nodiscard("hvd: a communicator ends with its object")]] communicator split(int color,
+                                                                                 int key = 0) {
         session().refuse_if_broken("split");
         refuse_in_job("split");
         if (size() == 1) return color < 0 ? communicator() : alone();

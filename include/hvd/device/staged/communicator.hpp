@@ -26,8 +26,7 @@ concept host_assisted = device_backend<B> && requires { typename B::host_policy;
 /// @snippet tests/device/snippets.cpp staged
 template <class B>
     requires detail::host_assisted<B>
-class [[nodiscard("hvd: a communicator ends with its object")]] communicator<B>
-    : public detail::device_ranks<communicator<B>, B> {
+class communicator<B> : public detail::device_ranks<communicator<B>, B> {
     using session_type = typename B::session_type;
     using base = detail::device_ranks<communicator<B>, B>;
     using host_type = communicator<typename B::host_policy>;
@@ -53,7 +52,8 @@ public:
     /// Makes one communicator for each colour, its ranks ordered by key, then by rank. It is empty
     /// for a negative colour.
     /// **Collective**.
-    communicator split(int color, int key = 0) {
+    [[nodiscard("hvd: a communicator ends with its object")]] communicator split(int color,
+                                                                                 int key = 0) {
         session_type& s = this->session();
         s.refuse_if_broken("split");
         const typename session_type::inside turn(s);
