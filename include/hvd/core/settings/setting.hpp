@@ -49,10 +49,9 @@ struct member_traits<T Options::*> {
     using options_type = Options;
     using value_type = T;
 };
-template <auto Outer, auto... Inner>
-struct innermost : innermost<Inner...> {};
-template <auto Member>
-struct innermost<Member> : member_traits<decltype(Member)> {};
+template <auto... Member>  // the last of them
+using innermost =
+    typename decltype((std::type_identity<member_traits<decltype(Member)>>(), ...))::type;
 
 // The member of an aggregate, or of an aggregate that is a member of it.
 template <auto Outer, auto... Inner>
