@@ -102,7 +102,7 @@ STAGES = [
     {"name": "device", "build": "clang", "level": "all", "parallel": 2, "tests": ["device", "train.device*"], "but": ["gpu"], "cpu": [0, 450], "units": [0, 27]},
     {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer"], "packages": ["cmake"], "cpu": [0, 200], "units": [0, 3]},
     {"name": "docs", "build": "clang", "parallel": 2, "tests": ["docs"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [250, 320], "units": [10, 11]},
-    {"name": "examples", "build": "clang", "level": "all", "tests": ["examples"], "but": ["examples.torch*", "examples.dlib*"], "cpu": [0, 150], "units": [0, 6]},
+    {"name": "examples", "build": "clang", "level": "all", "tests": ["examples"], "but": ["examples.torch*", "examples.dlib*"], "cpu": [0, 220], "units": [0, 11]},
     {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [0, 200], "units": [0, 6]},
     # One program of each kind, and MPICH's.
     {"name": "g++", "build": "gcc", "level": "all", "tests": ["collective.*.threads", "engine.*.threads"],
