@@ -77,8 +77,9 @@ class Pairs(LauncherTest):
         self.assert_together(self.run_it("-np", 2, TCP))
 
     def run_without_mpiexec(self, ranks, *program):
-        # An Open MPI that is aborted leaves a folder of its own, which is no secret of hvdrun.
-        return self.run_it("-np", ranks, *program, OMPI_MCA_orte_tmpdir_base=str(self.folder), **AS_ROOT)
+        # An Open MPI that is aborted leaves a folder of its own, which is no secret of hvdrun; two that make one folder at one time fail.
+        in_its_folder = 'mkdir -p "$FOLDER/$HVD_RANK" && OMPI_MCA_orte_tmpdir_base="$FOLDER/$HVD_RANK" exec "$@"'
+        return self.run_it("-np", ranks, "sh", "-c", in_its_folder, "rank", *program, FOLDER=str(self.folder), **AS_ROOT)
 
     def test_hvdrun_refuses_programs_of_mpi(self):
         self.assert_refused(self.run_without_mpiexec(2, MPI), "HVD_SIZE", "hvdrun --backend mpi")
