@@ -126,7 +126,7 @@ class HvdJobWithoutLauncher(Job):
         secret = self.folder / "secret"
         secret.touch(mode=0o600)
         secret.write_text(os.urandom(32).hex())
-        told = {"HVD_SIZE": str(self.size), "HVD_MIN_SIZE": "1", "HVD_SECRET_FILE": str(secret), "HVD_RENDEZVOUS": f"127.0.0.1:{free_port()}"}
+        told = {"HVD_SIZE": str(self.size), "HVD_ELASTIC_MIN_SIZE": "1", "HVD_SECRET_FILE": str(secret), "HVD_RENDEZVOUS": f"127.0.0.1:{free_port()}"}
         self.workers = [self.launch(BUILD / "tests/elastic/elastic.worker", self.board, slot, FOREVER, PAUSE, 0, HVD_RANK=str(slot), **told) for slot in range(self.size)]
         return self.workers[0]
 

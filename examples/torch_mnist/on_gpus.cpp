@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 template <class Backend>
 struct data_parallel {
     data_parallel(world& ranks, cnn& net, double rate)
-        : gpus(ranks, {.deadline = 60s}), training(gpus, net, rate) {}
+        : gpus(ranks, {.timeout = 60s}), training(gpus, net, rate) {}
     hvd::communicator<Backend> gpus;
     with_hvd<hvd::communicator<Backend>> training;
 };

@@ -346,14 +346,14 @@ TEST_CASE("a shape whose bytes nothing can count is refused") {
     });
 }
 
-TEST_CASE("deadlines as long as their types can say are never over") {
+TEST_CASE("timeouts as long as their types can say are never over") {
     using namespace std::chrono;
     on_every_transport([](auto& comm) {
         int x = 1;
         for (const hvd::time_span span :
              {hvd::time_span(hours::max()), hvd::time_span(nanoseconds::max()),
               hvd::time_span(duration<double>(std::numeric_limits<double>::infinity()))})
-            comm.allreduce(x, hvd::sum, {.deadline = span});
+            comm.allreduce(x, hvd::sum, {.timeout = span});
         CHECK(x == comm.size() * comm.size() * comm.size());
     });
 }

@@ -470,16 +470,16 @@ TEST_CASE("a coroutine that throws into a wait does not hide what the call faile
 }
 
 TEST_CASE(
-    "the deadline of an asynchronous call counts from its turn, not from its place behind others") {
+    "the timeout of an asynchronous call counts from its turn, not from its place behind others") {
     on_every_transport_from(2, [](auto& comm) {
         if (comm.size() != 2) return;
         using namespace std::chrono_literals;
-        constexpr std::size_t calls = 4;  // together they take longer than the deadline
+        constexpr std::size_t calls = 4;  // together they take longer than the timeout
         std::vector<std::vector<int>> x(calls, std::vector<int>(100, 1));
         std::vector<hvd::request> pending;
         for (auto& tensor : x) {
             if (comm.rank() == 0) {
-                pending.push_back(comm.allreduce_async(tensor, hvd::sum, {.deadline = 1200ms}));
+                pending.push_back(comm.allreduce_async(tensor, hvd::sum, {.timeout = 1200ms}));
             } else {
                 std::this_thread::sleep_for(400ms);
                 comm.allreduce(tensor, hvd::sum);
@@ -491,13 +491,13 @@ TEST_CASE(
     });
 }
 
-TEST_CASE("test() gives up after the deadline") {
+TEST_CASE("test() gives up after the timeout") {
     on_every_transport_from(2, [](auto& comm) {
         using namespace std::chrono_literals;
         auto doomed = comm.split(0);
         if (comm.rank() == 0) {
             std::vector<int> x(100, 1);
-            auto pending = doomed.allreduce_async(x, hvd::sum, {.deadline = 50ms});
+            auto pending = doomed.allreduce_async(x, hvd::sum, {.timeout = 50ms});
             const auto e = thrown<hvd::peer_error>([&] {
                 while (!pending.test()) std::this_thread::yield();
             });
@@ -521,7 +521,7 @@ TEST_CASE("the limit of a destructor does not hold for later calls") {
                                 comm.barrier();
                                 check_that_it_works(comm);
                             },
-                            {.destructor_deadline = 400ms});
+                            {.destructor_timeout = 400ms});
 }
 
 TEST_CASE("a call in the queue of a communicator that was given up is refused") {
@@ -530,7 +530,7 @@ TEST_CASE("a call in the queue of a communicator that was given up is refused") 
         auto doomed = comm.split(0);
         if (comm.rank() != 0) return comm.barrier();  // rank 0 comes when it has given up
         std::vector<int> x(100, 1), y(100, 1), z(100, 1);
-        auto first = doomed.allreduce_async(x, hvd::sum, {.deadline = 50ms});
+        auto first = doomed.allreduce_async(x, hvd::sum, {.timeout = 50ms});
         auto second = doomed.allreduce_async(y, hvd::sum);
         auto third = doomed.allreduce_async(z, hvd::sum);
         thrown<hvd::peer_error>([&] { first.wait(); });

@@ -292,21 +292,21 @@ TEST_CASE("ranks with another list of a subset") {
     });
 }
 
-TEST_CASE("a negative deadline is refused on all ranks, with its value") {
+TEST_CASE("a negative timeout is refused on all ranks, with its value") {
     on_every_transport_from(2, [](auto& comm) {
         const int culprit = comm.size() - 1;
-        const hvd::time_span deadline =
+        const hvd::time_span timeout =
             hvd::time_span::of_nanoseconds(comm.rank() == culprit ? -2 : 0);
         std::vector<int> x(10, 1);
         const auto refused = [&](auto call) {
-            expect_refusal(comm, culprit, ".deadline is -2 ns, and must not be negative", call);
+            expect_refusal(comm, culprit, ".timeout is -2 ns, and must not be negative", call);
         };
-        refused([&] { comm.allreduce(x, hvd::sum, {.deadline = deadline}); });
-        refused([&] { comm.broadcast(x, hvd::root{0}, {.deadline = deadline}); });
-        refused([&] { (void)comm.allgather(x, {.deadline = deadline}); });
-        refused([&] { comm.barrier({.deadline = deadline}); });
-        refused([&] { comm.allreduce_async(x, hvd::sum, {.deadline = deadline}).wait(); });
-        refused([&] { (void)comm.plan_allreduce(hvd::fuse(x), hvd::sum, {.deadline = deadline}); });
+        refused([&] { comm.allreduce(x, hvd::sum, {.timeout = timeout}); });
+        refused([&] { comm.broadcast(x, hvd::root{0}, {.timeout = timeout}); });
+        refused([&] { (void)comm.allgather(x, {.timeout = timeout}); });
+        refused([&] { comm.barrier({.timeout = timeout}); });
+        refused([&] { comm.allreduce_async(x, hvd::sum, {.timeout = timeout}).wait(); });
+        refused([&] { (void)comm.plan_allreduce(hvd::fuse(x), hvd::sum, {.timeout = timeout}); });
         CHECK(x == std::vector<int>(10, 1));
     });
 }

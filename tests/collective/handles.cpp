@@ -276,7 +276,7 @@ TEST_CASE("communicators that one rank cannot make leave no handles behind") {
 
 TEST_CASE("communicators between nodes end in any order, and none waits for another rank") {
     constexpr hvd::communicator_options options{
-        .destructor_deadline = std::chrono::nanoseconds(std::chrono::hours(1)), .node_size = 1};
+        .destructor_timeout = std::chrono::nanoseconds(std::chrono::hours(1)), .node_size = 1};
     const int before = settled();
     {
         auto first = communicator::world(options), second = communicator::world(options);

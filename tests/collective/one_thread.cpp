@@ -241,7 +241,7 @@ TEST_CASE("a communicator that a second thread destroys is given up by the call 
             }
             check_that_it_works(comm);
         },
-        {.destructor_deadline = 300ms});
+        {.destructor_timeout = 300ms});
 }
 
 TEST_CASE("a callable makes no calls on the communicator of its call") {

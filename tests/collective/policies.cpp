@@ -380,16 +380,16 @@ TEST_CASE("direct<mpi>: an error nobody looked at is thrown by the next call") {
     });
 }
 
-TEST_CASE("direct<mpi>: a deadline is refused by its name, since MPI gives up no call") {
+TEST_CASE("direct<mpi>: a timeout is refused by its name, since MPI gives up no call") {
     using direct = hvd::direct<hvd::mpi>;
     on_ranks_of<direct>([](auto& comm) {
-        const hvd::options o{.deadline = std::chrono::seconds(1)};
-        const hvd::reduce_options r{.deadline = std::chrono::seconds(1)};
+        const hvd::options o{.timeout = std::chrono::seconds(1)};
+        const hvd::reduce_options r{.timeout = std::chrono::seconds(1)};
         float x = 1, y = 1;
         std::vector<float> all(size_of(comm));
         const auto refused = [&](auto call) {
             const auto e = thrown<hvd::usage_error>(call);
-            if (e) CHECK(contains(e->what(), ".deadline"));
+            if (e) CHECK(contains(e->what(), ".timeout"));
         };
         refused([&] { comm.allreduce(x, hvd::sum, r); });
         refused([&] { comm.reduce(x, hvd::sum, hvd::root{0}, r); });
@@ -402,7 +402,7 @@ TEST_CASE("direct<mpi>: a deadline is refused by its name, since MPI gives up no
         CHECK(x == 1);
         refused([&] {
             const hvd::communicator<direct> late(comm.native_handle(), hvd::borrow,
-                                                 {.deadline = std::chrono::seconds(1)});
+                                                 {.timeout = std::chrono::seconds(1)});
         });
         check_that_it_works(comm);
     });

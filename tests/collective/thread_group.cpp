@@ -87,10 +87,10 @@ TEST_CASE("one thread makes all communicators and moves them to the threads") {
     }
 }
 
-TEST_CASE("a rank that never comes is named at the deadline") {
+TEST_CASE("a rank that never comes is named at the timeout") {
     for (const int ranks : {2, 3, 4}) {
         std::atomic<int> named{0};
-        hvd::thread_group group{ranks, {.deadline = 100ms}};
+        hvd::thread_group group{ranks, {.timeout = 100ms}};
         on_own_threads(ranks - 1, [&](int rank) {
             auto comm = group.communicator(rank);
             named += contains(failed_barrier(comm, ranks - 1), "did not come in time");

@@ -125,10 +125,10 @@ TEST_CASE("ranks that wait for a late rank say so once in each call") {
             const std::lock_guard lock(mutex);
             lines.clear();
         },
-        {.destructor_deadline = 60s, .waiting_notice = patience});
+        {.destructor_timeout = 60s, .waiting_notice = patience});
 }
 
-TEST_CASE("ranks say nothing where they are told not to, before a deadline, and in time") {
+TEST_CASE("ranks say nothing where they are told not to, before a timeout, and in time") {
     const collects_lines guard;
     const auto stay_away = [](auto& comm) {
         if (comm.rank() == comm.size() - 1) std::this_thread::sleep_for(2 * patience);
@@ -145,7 +145,7 @@ TEST_CASE("ranks say nothing where they are told not to, before a deadline, and 
                             [&](auto& comm) {
                                 if (comm.size() > few) return;
                                 stay_away(comm);
-                                comm.barrier({.name = "late-in-time", .deadline = 60s});
+                                comm.barrier({.name = "late-in-time", .timeout = 60s});
                                 CHECK(lines_that_begin("hvd") == 0);
                             },
                             {.waiting_notice = patience});

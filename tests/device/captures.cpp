@@ -53,7 +53,7 @@ struct tensors {
 
 template <class Backend>
 void work(world_type& world, const tensors& t, cudaStream_t stream) {
-    hvd::communicator<Backend> gpus(world, {.deadline = 60s});
+    hvd::communicator<Backend> gpus(world, {.timeout = 60s});
     for (const hvd::device_stream given : {hvd::device_stream(), hvd::device_stream(stream)}) {
         gpus.allreduce(t.x.view(), hvd::max, {.stream = given});
         auto polled = gpus.broadcast_async(t.x.view(), hvd::root{0}, {.stream = given});
@@ -118,7 +118,7 @@ TEST_CASE_TEMPLATE("each rank captures a stream that the default stream waits fo
         cudaDeviceSynchronize();
         for (const cudaStream_t captured : {blocking.handle, cudaStreamPerThread})
             while_captured(world, true, captured, [&] {
-                hvd::communicator<Backend> gpus(world, {.deadline = 60s});
+                hvd::communicator<Backend> gpus(world, {.timeout = 60s});
                 gpus.allreduce(x.view(), hvd::max);
                 gpus.allreduce(x.view(), hvd::max, {.stream = s.handle});
                 // The default stream can't be used then, which CUDA says.

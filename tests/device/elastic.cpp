@@ -841,7 +841,7 @@ TEST_CASE("a growth that other options of a newcomer prevent leaves no id for th
         with_library(growing, [&] {
             CAPTURE(stayed);
             hvd::run_threads(stayed + 1, [&](hvd::communicator<hvd::threads>& world) {
-                const hvd::communicator_options patient{.deadline = 10s};
+                const hvd::communicator_options patient{.timeout = 10s};
                 const bool is_new = world.rank() == stayed;
                 auto first = world.split(is_new ? 1 : 0, world.rank());
                 const hvd::nccl_options plain,
@@ -867,7 +867,7 @@ TEST_CASE("a newcomer that is lost during a growth leaves no id for the next one
         with_library(growing, [&] {
             CAPTURE(stayed);
             hvd::run_threads<host>(stayed + 2, [&](hvd::communicator<host>& world) {
-                const hvd::communicator_options patient{.deadline = 10s};
+                const hvd::communicator_options patient{.timeout = 10s};
                 const hvd::nccl_options plain;
                 hvd::detail::nccl_succession own(plain);
                 const int r = world.rank(), lost = stayed, next = stayed + 1;
@@ -899,7 +899,7 @@ TEST_CASE("ranks that have ended their calls shrink, once NCCL has revoked the c
                 CAPTURE(size);
                 CAPTURE(lost);
                 hvd::run_threads(size, [&](hvd::communicator<hvd::threads>& world) {
-                    const hvd::communicator_options patient{.deadline = 10s};
+                    const hvd::communicator_options patient{.timeout = 10s};
                     const hvd::nccl_options plain;
                     hvd::detail::nccl_succession own(plain);
                     auto left = world.split(world.rank() == lost ? -1 : 0, world.rank());

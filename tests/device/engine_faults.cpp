@@ -32,7 +32,7 @@ template <class Devices>
 std::vector<std::string> fail_at(const char* function, int k) {
     std::vector<std::string> thrown(3);
     hvd::run_threads(3, [&](world_communicator& world) {
-        hvd::communicator<Devices> gpus(world, {.deadline = 20s});
+        hvd::communicator<Devices> gpus(world, {.timeout = 20s});
         thrown[std::size_t(world.rank())] = text_of<hvd::error>([&] {
             hvd::engine e{world, gpus};
             world.barrier();
@@ -60,7 +60,7 @@ void fail_in_engines(std::initializer_list<const char*> functions) {
                 CHECK_MESSAGE(
                     (has(what, function) || has(what, "unwound on rank") || has(what, " left (")),
                     what);
-            // Much less than the deadline, on a machine that is not busy.
+            // Much less than the timeout, on a machine that is not busy.
             CHECK(std::chrono::steady_clock::now() - begun < 15s * slowness);
         }
         emulation::reset();
@@ -73,7 +73,7 @@ template <class Devices, class F>
 std::vector<std::string> told_on_each(F f, const hvd::engine_options& options = {}) {
     std::vector<std::string> told(3);
     hvd::run_threads(3, [&](world_communicator& world) {
-        hvd::communicator<Devices> gpus(world, {.deadline = 20s});
+        hvd::communicator<Devices> gpus(world, {.timeout = 20s});
         told[std::size_t(world.rank())] = text_of<hvd::error>([&] {
             hvd::engine e{world, gpus, options};
             f(e, world.rank());
@@ -159,9 +159,9 @@ TEST_CASE_TEMPLATE("a wrong call is refused on its rank, and its peers learn why
             });
             refused("root", "root 9 is not a rank",
                     [&] { e.broadcast("root", x.view(), hvd::root{wrong ? 9 : 0}).wait(); });
-            refused("late", ".deadline is -2 ns, and must not be negative", [&] {
-                const auto deadline = hvd::time_span::of_nanoseconds(wrong ? -2 : 0);
-                e.allreduce("late", x.view(), hvd::sum, {.deadline = deadline}).wait();
+            refused("late", ".timeout is -2 ns, and must not be negative", [&] {
+                const auto timeout = hvd::time_span::of_nanoseconds(wrong ? -2 : 0);
+                e.allreduce("late", x.view(), hvd::sum, {.timeout = timeout}).wait();
             });
             refused("slice", "into() has 40 elements", [&] {
                 const std::size_t n = std::size_t(e.size()), r = std::size_t(e.rank());
@@ -290,7 +290,7 @@ TEST_CASE_TEMPLATE("what ranks that have joined can't do is refused on all ranks
 TEST_CASE("a rank that has joined and has no memory for the rows of others ends the engine") {
     std::vector<std::string> told(3);
     hvd::run_threads(3, [&](world_communicator& world) {
-        hvd::communicator<hvd::nccl> gpus(world);  // without a deadline: nobody hangs
+        hvd::communicator<hvd::nccl> gpus(world);  // without a timeout: nobody hangs
         told[std::size_t(world.rank())] = text_of<hvd::error>([&] {
             hvd::engine e{world, gpus};
             const tensor<float> x(filled(1000, 1.0f)), all(filled(3000, 0.0f));
@@ -329,7 +329,7 @@ TEST_CASE("work that fails after all of its engine's units is told to all ranks"
             const tensor<float> x{1};
             std::vector<float> h{1};
             const bool fails = world.rank() == failing;
-            hvd::communicator<hvd::nccl> gpus(world, {.deadline = 20s});
+            hvd::communicator<hvd::nccl> gpus(world, {.timeout = 20s});
             hvd::engine e{world, gpus};
             hvd::named_device_options o{.stream = user.handle};
             if (fails) {
@@ -373,7 +373,7 @@ TEST_CASE_TEMPLATE("the end of an engine waits for no callback that a refused te
     for (int ranks = 2; ranks <= 4; ++ranks)
         hvd::run_threads(ranks,
                          [](world_communicator& world) {
-                             hvd::communicator<Devices> gpus(world, {.deadline = 20s});
+                             hvd::communicator<Devices> gpus(world, {.timeout = 20s});
                              const tensor<float> x(filled(world.rank() == 0 ? 3 : 4, 1.0f));
                              std::atomic<int> called{0};
                              {
@@ -384,7 +384,7 @@ TEST_CASE_TEMPLATE("the end of an engine waits for no callback that a refused te
                              }
                              CHECK(called == 1);
                          },
-                         {.destructor_deadline = 600s});
+                         {.destructor_timeout = 600s});
     check_clean();
 }
 
@@ -402,7 +402,7 @@ TEST_CASE_TEMPLATE("a rank that leaves with tensors in flight", Devices, every_k
 TEST_CASE_TEMPLATE("work under way outlives its engine, and a request that is dropped is complete",
                    Devices, every_kind) {
     hvd::run_threads(3, [](world_communicator& world) {
-        hvd::communicator<Devices> gpus(world, {.deadline = 20s});
+        hvd::communicator<Devices> gpus(world, {.timeout = 20s});
         const tensor<float> x(filled(100, 1.0f)), y(filled(100, 1.0f));
         hvd::named_device_request kept;
         {

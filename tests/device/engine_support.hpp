@@ -33,7 +33,7 @@ template <class Devices, class F>
 void on_engines_of(int ranks, F f, const hvd::engine_options& options = {}) {
     INFO("on ", ranks, " ranks");
     hvd::run_threads(ranks, [&](world_communicator& world) {
-        hvd::communicator<Devices> gpus(world, {.deadline = 120s});
+        hvd::communicator<Devices> gpus(world, {.timeout = 120s});
         hvd::engine e{world, gpus, options};
         f(e);
     });

@@ -219,7 +219,7 @@ TEST_CASE_TEMPLATE("an engine that ends calls back first", Devices, every_kind) 
             std::atomic<int> called{0}, failed{0};
             std::string awaited;
             const auto count = [&](std::exception_ptr why) { ++(why ? failed : called); };
-            hvd::communicator<Devices> gpus(world, {.deadline = 20s});
+            hvd::communicator<Devices> gpus(world, {.timeout = 20s});
             {
                 hvd::engine e{world, gpus};
                 auto a = e.allreduce("x", x.view(), hvd::sum, {.then = count});
@@ -248,7 +248,7 @@ TEST_CASE("callbacks are told that a device failed, or that ranks came too late"
             const tensor<float> x(filled(10, 1.0f));
             std::atomic<int> called{0};
             std::string why, awaited;
-            hvd::communicator<hvd::nccl> gpus(world, {.deadline = late ? 200ms : 20s * slowness});
+            hvd::communicator<hvd::nccl> gpus(world, {.timeout = late ? 200ms : 20s * slowness});
             hvd::engine e{world, gpus};
             gate held(user.handle);  // freeing memory waits for it
             auto a = e.allreduce(
@@ -274,7 +274,7 @@ TEST_CASE("callbacks are told that a device failed, or that ranks came too late"
 TEST_CASE_TEMPLATE("an observer is told of the tensors of a device, each until its work is done",
                    Devices, hvd::nccl, hvd::staged<observed>) {
     hvd::run_threads<observed>(3, [](hvd::communicator<observed>& world) {
-        hvd::communicator<Devices> gpus(world, {.deadline = 20s});
+        hvd::communicator<Devices> gpus(world, {.timeout = 20s});
         hvd::engine e{world, gpus};
         const user_stream user;
         for (std::size_t step = 0; step < steps; ++step) {
@@ -314,7 +314,7 @@ TEST_CASE("a timeline shows the tensors of a device") {
     const std::string file = "device_engine.{rank}.json";
     hvd::run_threads<timed>(2, [&](hvd::communicator<timed>& world) {
         hvd::start_timeline(world, {.file = file});
-        hvd::communicator<hvd::nccl> gpus(world, {.deadline = 20s});
+        hvd::communicator<hvd::nccl> gpus(world, {.timeout = 20s});
         hvd::engine e{world, gpus};
         for (int step = 0; step < 8; ++step) {
             const tensor<float> x(filled(30, 1.0f));
@@ -422,7 +422,7 @@ TEST_CASE_TEMPLATE("tensors that are packed have the bits of those that are not"
                    every_kind) {
     for (int ranks = 2; ranks <= 4; ++ranks)
         hvd::run_threads(ranks, [](world_communicator& world) {
-            hvd::communicator<Devices> gpus(world, {.deadline = 20s});
+            hvd::communicator<Devices> gpus(world, {.timeout = 20s});
             hvd::engine together{world, gpus, {.cycle_time = std::chrono::milliseconds(30)}};
             hvd::engine apart{world, gpus, {.fusion_threshold = 0}};
             compare_packed<float>(together, apart, hvd::average);

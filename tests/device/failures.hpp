@@ -52,14 +52,14 @@ outcome with_failures(const std::string& function, F f) {
     return seen;
 }
 
-// If nothing fails, the deadline is long enough for a busy machine.
-constexpr hvd::communicator_options patient{.deadline = std::chrono::seconds(10)};
+// If nothing fails, the timeout is long enough for a busy machine.
+constexpr hvd::communicator_options patient{.timeout = std::chrono::seconds(10)};
 constexpr hvd::communicator_options impatient{
-    .deadline = std::chrono::milliseconds(400 * slowness),
-    .destructor_deadline = std::chrono::milliseconds(200 * slowness)};
+    .timeout = std::chrono::milliseconds(400 * slowness),
+    .destructor_timeout = std::chrono::milliseconds(200 * slowness)};
 
 // Fails the first call of each function, one in the middle, and the last one; or every call. The
-// deadline is short if peers learn of a failure only by it.
+// timeout is short if peers learn of a failure only by it.
 template <class F>
 void fail_each(std::initializer_list<const char*> functions, F work, bool every = false,
                const hvd::communicator_options& options = impatient) {

@@ -50,7 +50,7 @@ TEST_CASE("a hierarchical maximum is not scaled by what is not a number") {
         4,
         [](hvd::communicator<hvd::threads>& world) {
             hvd::communicator<hvd::hierarchical<hvd::nccl, hvd::threads>> gpus(world,
-                                                                               {.deadline = 10s});
+                                                                               {.timeout = 10s});
             const tensor<float> x{1};
             CHECK_THROWS_WITH_AS(gpus.allreduce(x.view(), hvd::max, {.prescale = not_a_number()}),
                                  doctest::Contains("only sums and averages of floats"),

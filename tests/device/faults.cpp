@@ -63,7 +63,7 @@ TEST_CASE("a rank that never makes a communicator") {
     CHECK(emulation::live_objects() == 0);
 }
 
-TEST_CASE_TEMPLATE("a communicator is waited for until its own deadline", Backend, nccl,
+TEST_CASE_TEMPLATE("a communicator is waited for until its own timeout", Backend, nccl,
                    hvd::staged<hvd::threads>, hvd::hierarchical<nccl, hvd::threads>) {
     std::atomic<int> told = 0;
     hvd::run_threads(3, [&](world_type& world) {
@@ -74,7 +74,7 @@ TEST_CASE_TEMPLATE("a communicator is waited for until its own deadline", Backen
             return;
         }
         try {
-            hvd::communicator<Backend> gpus(world, {.deadline = 100ms});
+            hvd::communicator<Backend> gpus(world, {.timeout = 100ms});
         } catch (const hvd::peer_error& e) {
             CHECK_MESSAGE(std::string(e.what()).find("in time") != std::string::npos, e.what());
             ++told;
@@ -137,17 +137,17 @@ TEST_CASE("a rank that is late for a staged call") {
         const tensor<float> x{1};
         hvd::communicator<hvd::staged<hvd::threads>> gpus(world);
         if (world.rank() == 0) return;
-        gpus.allreduce(x.view(), hvd::sum, {.deadline = 100ms});
+        gpus.allreduce(x.view(), hvd::sum, {.timeout = 100ms});
     });
     CHECK(seen.told == 2);
     CHECK(emulation::live_objects() == 0);
 }
 
-TEST_CASE("the peers of a staged communicator that is given up need not wait for their deadline") {
+TEST_CASE("the peers of a staged communicator that is given up need not wait for their timeout") {
     for (int ranks = 2; ranks <= 4; ++ranks)
         hvd::run_threads(ranks, [](world_type& world) {
             const tensor<float> x{1};
-            hvd::communicator<hvd::staged<hvd::threads>> gpus(world, {.deadline = 5s});
+            hvd::communicator<hvd::staged<hvd::threads>> gpus(world, {.timeout = 5s});
             if (world.rank() == 0)
                 hvd::detail::device_access::session_of(gpus)->give_up("it has had enough");
             const std::string why =
@@ -171,7 +171,7 @@ TEST_CASE("a staged call that its own stream holds up") {
             while (held) std::this_thread::yield();
         });
         CHECK_THROWS_AS(
-            gpus.allreduce(x.view(), hvd::sum, {.deadline = 200ms * slowness, .stream = stream}),
+            gpus.allreduce(x.view(), hvd::sum, {.timeout = 200ms * slowness, .stream = stream}),
             hvd::peer_error);
         held = false;
         cudaStreamDestroy(stream);
@@ -192,7 +192,7 @@ TEST_CASE("a rank that is late for the host's part of a hierarchical communicato
                 {
                     hvd::communicator<hvd::hierarchical<nccl, hvd::threads>> gpus(world, impatient);
                     // NCCL connects the ranks in their first call, which waits for all.
-                    gpus.broadcast(x.view(), hvd::root{0}, {.deadline = 10s});
+                    gpus.broadcast(x.view(), hvd::root{0}, {.timeout = 10s});
                     if (world.rank() == 1) {
                         std::this_thread::sleep_for(1200ms * slowness);
                     } else {
@@ -230,21 +230,21 @@ TEST_CASE(
             });
             {
                 hvd::communicator<hvd::hierarchical<nccl, hvd::threads>> gpus(
-                    world, {.deadline = 5s, .destructor_deadline = 200ms * slowness});
+                    world, {.timeout = 5s, .destructor_timeout = 200ms * slowness});
                 int asked = 0;
                 hvd::detail::device_access::session_of(gpus)->end_calls_if([&] {
                     const bool ends = !by_nccl || ++asked > 3;
                     return hvd::detail::message(ends ? "the engine has ended" : "");
                 });
                 // Rank 1 never makes the call. NCCL waits for it inside its first one. The host
-                // looks at the reason when the deadline has passed.
+                // looks at the reason when the timeout has passed.
                 std::string why;
                 if (world.rank() == 0)
                     why = text_of<hvd::peer_error>([&] {
                         if (by_nccl) gpus.allreduce(x.view(), hvd::sum, {.stream = stream});
                         else
                             gpus.allgather(x.view(), hvd::into(all.view()),
-                                           {.deadline = 100ms, .stream = stream});
+                                           {.timeout = 100ms, .stream = stream});
                     });
                 if (world.rank() == 0)
                     CHECK_MESSAGE(why.find("the engine has ended") != std::string::npos, why);

@@ -241,7 +241,7 @@ std::vector<int> run_forked(int ranks, F f) {
             sockets.keep(rank);
             hvd::communicator<forked> world(
                 std::make_unique<fork_endpoint>(std::make_shared<fork_post>(sockets, rank)),
-                {.deadline = std::chrono::seconds(60)});
+                {.timeout = std::chrono::seconds(60)});
             return f(world);
         }));
     std::vector<int> result;

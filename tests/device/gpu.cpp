@@ -63,7 +63,7 @@ void staged_by_threads() {
         hvd::run_threads(ranks, [](hvd::communicator<hvd::threads>& world) {
             hvd::pin_device(world, {.share = true});
             hvd::communicator<hvd::staged<hvd::threads>> gpus(
-                world, {.deadline = std::chrono::seconds(60)});
+                world, {.timeout = std::chrono::seconds(60)});
             check_staged(gpus);
         });
 }
@@ -111,8 +111,8 @@ bool right_on(int ranks) {
         gpu_suite::abort(world, report);
     });
     if (ranks == 1) return right;
-    right &= right_on_processes("deadline", ranks, false, [](auto& world, const auto& report) {
-        gpu_suite::deadline(world, report);
+    right &= right_on_processes("timeout", ranks, false, [](auto& world, const auto& report) {
+        gpu_suite::timeout(world, report);
     });
     right &= right_on_processes("a killed rank", ranks, true, [](auto& world, const auto& report) {
         gpu_suite::lost_rank(world, [] { kill(getpid(), SIGKILL); }, report);

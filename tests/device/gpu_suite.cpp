@@ -48,7 +48,7 @@ TEST_CASE("a healthy communicator") {
 }
 
 TEST_CASE("a rank that leaves out a call") {
-    on_worlds(2, [](auto& world, const auto& report) { gpu_suite::deadline(world, report); });
+    on_worlds(2, [](auto& world, const auto& report) { gpu_suite::timeout(world, report); });
 }
 
 TEST_CASE("abort") {

@@ -23,7 +23,7 @@ using device_test::numbers, device_test::peer_error_of, device_test::tensor;
 using gpu_communicator = hvd::communicator<hvd::nccl>;
 using reporter = std::function<void(bool right, const char* what)>;
 
-constexpr hvd::communicator_options patient{.deadline = std::chrono::seconds(60)};
+constexpr hvd::communicator_options patient{.timeout = std::chrono::seconds(60)};
 
 template <class T>
 void reductions(gpu_communicator& gpus, std::size_t count, const reporter& report) {
@@ -141,18 +141,18 @@ inline void parts(gpu_communicator& gpus, const reporter& report) {
     sum_over(gpus, r, float(n * (n + 1) / 2), report, "the whole after its parts");
 }
 
-// The last rank leaves out a call. The others give up at their deadline, and so does it.
+// The last rank leaves out a call. The others give up at their timeout, and so does it.
 template <class World>
-void deadline(World& world, const reporter& report) {
+void timeout(World& world, const reporter& report) {
     gpu_communicator gpus(world, patient);
     const tensor<float> x{1};
     gpus.allreduce(x.view(), hvd::sum);  // NCCL has connected the ranks
     const bool absent = gpus.rank() == gpus.size() - 1;
     if (!absent) {
         const std::string late = peer_error_of([&] {
-            gpus.allreduce(x.view(), hvd::sum, {.deadline = std::chrono::milliseconds(500)});
+            gpus.allreduce(x.view(), hvd::sum, {.timeout = std::chrono::milliseconds(500)});
         });
-        report(!late.empty(), "a call without the last rank ends at its deadline");
+        report(!late.empty(), "a call without the last rank ends at its timeout");
         report(!peer_error_of([&] { gpus.barrier(); }).empty(), "a given-up communicator refuses");
     }
     world.barrier();
@@ -161,7 +161,7 @@ void deadline(World& world, const reporter& report) {
 // Rank 0 ends all calls.
 template <class World>
 void abort(World& world, const reporter& report) {
-    gpu_communicator gpus(world, {.deadline = std::chrono::seconds(20)});
+    gpu_communicator gpus(world, {.timeout = std::chrono::seconds(20)});
     gpus.barrier();
     if (gpus.rank() == 0) gpus.abort();
     report(gpus.rank() != 0 || !peer_error_of([&] { gpus.barrier(); }).empty(),
@@ -178,7 +178,7 @@ void lost_rank(World& world, const std::function<void()>& leave, const reporter&
     if (r == n - 1) return leave();
     const tensor<float> x{float(r + 1)};
     const std::string lost = peer_error_of(
-        [&] { gpus.allreduce(x.view(), hvd::sum, {.deadline = std::chrono::seconds(3)}); });
+        [&] { gpus.allreduce(x.view(), hvd::sum, {.timeout = std::chrono::seconds(3)}); });
     report(!lost.empty(), "a lost rank is noticed");
     const int excluded[] = {n - 1};
     gpu_communicator rest = gpus.shrink(excluded);

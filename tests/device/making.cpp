@@ -26,7 +26,7 @@ struct refusal {
 };
 
 // One call fails while `make(world)` makes a communicator. The rank that made the call gets the
-// exception `Own`, and the others are told its text. Nobody waits for the deadline, and the
+// exception `Own`, and the others are told its text. Nobody waits for the timeout, and the
 // bootstrap communicator works on.
 template <class Own, class F>
 void check_told(int ranks, int node, const refusal& failing, F make) {
@@ -68,7 +68,7 @@ void check_told(int ranks, int node, const refusal& failing, F make) {
 
 TEST_CASE("a rank whose initialisation fails tells the others, which do not wait for it") {
     const auto make = [](world_type& world) {
-        hvd::communicator<nccl> gpus(world, {.deadline = 60s});
+        hvd::communicator<nccl> gpus(world, {.timeout = 60s});
     };
     using hvd::cuda_error, hvd::nccl_error;
     for (int n = 1; n <= 4; ++n)
@@ -92,14 +92,15 @@ TEST_CASE("ranks that have lost another one are told its reason, which it finds 
         hvd::run_threads(ranks, [=](world_type& world) {
             int rounds = 0;
             const std::string why = text_of<hvd::error>([&] {
-                hvd::detail::work_together(
-                    hvd::detail::access::session_of(world), "work", {.deadline = 60s},
-                    hvd::detail::limit_of(60s), [&](auto) {
-                        ++rounds;
-                        if (world.rank() != knowing) return joining::lost;
-                        if (rounds == 2) throw hvd::usage_error(knowing, "its cable is cut");
-                        return joining::under_way;
-                    });
+                hvd::detail::work_together(hvd::detail::access::session_of(world), "work",
+                                           {.timeout = 60s}, hvd::detail::limit_of(60s), [&](auto) {
+                                               ++rounds;
+                                               if (world.rank() != knowing) return joining::lost;
+                                               if (rounds == 2)
+                                                   throw hvd::usage_error(knowing,
+                                                                          "its cable is cut");
+                                               return joining::under_way;
+                                           });
             });
             const char* const said = knowing < 0 ? "NCCL lost a rank" : "its cable is cut";
             CHECK_MESSAGE(why.find(said) != std::string::npos, why);
@@ -115,7 +116,7 @@ TEST_CASE("a split that fails on one rank is told to the others, which do not wa
     for (int n = 2; n <= 4; ++n)
         for (int k = 1; k <= n; ++k)
             check_told<hvd::nccl_error>(n, n, {"ncclCommSplit", k, 3}, [](world_type& world) {
-                hvd::communicator<nccl> gpus(world, {.deadline = 600s});
+                hvd::communicator<nccl> gpus(world, {.timeout = 600s});
                 auto half = gpus.split(world.rank() % 2);
             });
 }
@@ -126,14 +127,14 @@ TEST_CASE("a window that fails on one rank is told to the others, which do not w
             check_told<hvd::nccl_error>(
                 n, n, {"ncclCommWindowRegister", k, 3}, [](world_type& world) {
                     const tensor<float> a{1}, b{2};
-                    hvd::communicator<nccl> gpus(world, {.deadline = 600s});
+                    hvd::communicator<nccl> gpus(world, {.timeout = 600s});
                     auto plan = gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum);
                 });
 }
 
 TEST_CASE("where a half of a hierarchical communicator fails on a node, every node is told") {
     const auto make = [](world_type& world) {
-        hvd::communicator<hvd::hierarchical<nccl, threads>> gpus(world, {.deadline = 60s});
+        hvd::communicator<hvd::hierarchical<nccl, threads>> gpus(world, {.timeout = 60s});
     };
     for (int n = 1; n <= 4; ++n)
         for (const int node : std::set{1, 2, n}) {
@@ -150,7 +151,7 @@ TEST_CASE("where one of several backends fails on a rank, none of them is made")
     const auto make = [](world_type& world) {
         hvd::communicator<
             hvd::per_operation<nccl, hvd::staged<threads>, hvd::hierarchical<nccl, threads>>>
-            gpus(world, {.deadline = 60s});
+            gpus(world, {.timeout = 60s});
     };
     for (int n = 2; n <= 4; ++n) {
         check_told<hvd::nccl_error>(n, n, {"ncclCommInitRankConfig", n, 2}, make);

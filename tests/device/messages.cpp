@@ -128,7 +128,7 @@ TEST_CASE("messages that this rank can see to be wrong are refused before anythi
         refused([&] { gpus.recv(into(x.view()), peer{-1}); }, "recv on rank");
         refused([&] { gpus.send(x.view(), peer{r}); }, "is this rank itself");
         const auto negative = hvd::time_span::of_nanoseconds(-2);
-        refused([&] { gpus.exchange({}, {.deadline = negative}); }, ".deadline is -2 ns, and must");
+        refused([&] { gpus.exchange({}, {.timeout = negative}); }, ".timeout is -2 ns, and must");
         if (n > 1) {
             refused([&] { gpus.send(hvd::device_view(nothing, 3), peer{other}); },
                     "null pointer with 3 elements");
@@ -165,12 +165,12 @@ TEST_CASE("messages from and to neighbouring memory do not overlap") {
         3);
 }
 
-TEST_CASE("a rank that never sends is noticed at the deadline") {
+TEST_CASE("a rank that never sends is noticed at the timeout") {
     on_gpus(
         [](auto& gpus) {
             const tensor<float> x{1};
             if (gpus.rank() == 0)
-                CHECK_THROWS_WITH_AS(gpus.recv(into(x.view()), peer{1}, {.deadline = 100ms}),
+                CHECK_THROWS_WITH_AS(gpus.recv(into(x.view()), peer{1}, {.timeout = 100ms}),
                                      doctest::Contains("recv on rank 0"), hvd::peer_error);
         },
         2);

@@ -25,7 +25,7 @@ void check_told(world_type& world, int failing, const char* function, int code) 
     if (world.rank() == failing) emulation::fail(function, 1, code);
     std::string why = "it was made";
     try {
-        hvd::communicator<Backend> gpus(world, {.deadline = std::chrono::minutes(2)});
+        hvd::communicator<Backend> gpus(world, {.timeout = std::chrono::minutes(2)});
     } catch (const hvd::device_error& e) {
         CHECK(world.rank() == failing);
         why = e.what();

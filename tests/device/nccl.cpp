@@ -281,7 +281,7 @@ TEST_CASE("scales that change at every call leave no operation behind in NCCL") 
 TEST_CASE("many tensors are one group, and as many as NCCL takes") {
     for (int ranks = 2; ranks <= 4; ++ranks) {
         hvd::run_threads(ranks, [ranks](hvd::communicator<hvd::threads>& world) {
-            hvd::communicator<hvd::nccl> gpus(world, {.deadline = 60s});
+            hvd::communicator<hvd::nccl> gpus(world, {.timeout = 60s});
             for (const auto& [tensors, groups] :
                  {std::pair{161, 1}, {1024, 1}, {1025, 2}, {2500, 3}}) {
                 const tensor<int> memory(std::vector<int>(std::size_t(tensors), 1));
@@ -334,7 +334,7 @@ TEST_CASE("a group is cut by the operations of its calls, before the first that 
 TEST_CASE("the first failure of a group is the one that is told") {
     for (int ranks = 2; ranks <= 4; ++ranks) {
         hvd::run_threads(ranks, [](hvd::communicator<hvd::threads>& world) {
-            hvd::communicator<hvd::nccl> gpus(world, {.deadline = 10s});
+            hvd::communicator<hvd::nccl> gpus(world, {.timeout = 10s});
             gpus.barrier();
             world.barrier();
             if (world.rank() > 0) return world.barrier();
@@ -406,7 +406,7 @@ TEST_CASE("split by colour") {
 TEST_CASE("a rank that is silent: the others are told, and shrink") {
     for (int ranks = 2; ranks <= 4; ++ranks) {
         hvd::run_threads(ranks, [](hvd::communicator<hvd::threads>& world) {
-            hvd::communicator<hvd::nccl> gpus(world, {.deadline = 10s});
+            hvd::communicator<hvd::nccl> gpus(world, {.timeout = 10s});
             const int last = gpus.size() - 1;
             const tensor<int> x{1}, y{1};
             gpus.allreduce(tensor<int>{0}.view(), hvd::sum);
@@ -415,7 +415,7 @@ TEST_CASE("a rank that is silent: the others are told, and shrink") {
                 gpus.abort();
                 return;
             }
-            CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.deadline = 1s * slowness}),
+            CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.timeout = 1s * slowness}),
                             hvd::peer_error);
             CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum), hvd::peer_error);
             auto rest = gpus.shrink(std::vector<int>{last});
@@ -433,7 +433,7 @@ TEST_CASE(
     "a rank that NCCL's network has lost: the others are told, at once, and why none shrinks") {
     for (int ranks = 2; ranks <= 4; ++ranks) {
         hvd::run_threads(ranks, [](hvd::communicator<hvd::threads>& world) {
-            hvd::communicator<hvd::nccl> gpus(world, {.deadline = 60s});
+            hvd::communicator<hvd::nccl> gpus(world, {.timeout = 60s});
             const int last = gpus.size() - 1;
             const tensor<int> x{1};
             gpus.allreduce(tensor<int>{0}.view(), hvd::sum);
@@ -444,7 +444,7 @@ TEST_CASE(
                 gpus.abort();
                 return;
             }
-            // NCCL has taken the call when the error comes, and the deadline is far away.
+            // NCCL has taken the call when the error comes, and the timeout is far away.
             auto pending = gpus.allreduce_async(x.view(), hvd::sum);
             world.barrier();
             try {
@@ -469,7 +469,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("a split for which a rank never comes: the deadline, and nothing is left behind") {
+TEST_CASE("a split for which a rank never comes: the timeout, and nothing is left behind") {
     on_gpus(
         [](auto& gpus) {
             gpus.barrier();
@@ -478,13 +478,13 @@ TEST_CASE("a split for which a rank never comes: the deadline, and nothing is le
             CHECK_THROWS_AS((void)gpus.split(0), hvd::peer_error);
             CHECK_THROWS_AS(gpus.barrier(), hvd::peer_error);
         },
-        2, {.deadline = 1s * slowness, .destructor_deadline = 1s});
+        2, {.timeout = 1s * slowness, .destructor_timeout = 1s});
 }
 
 TEST_CASE(
     "calls on a communicator of the user's that end later, in which one rank fails: the others' "
-    "deadline, and no trace is left") {
-    // The ranks without the failure are still in the call when their deadline passes.
+    "timeout, and no trace is left") {
+    // The ranks without the failure are still in the call when their timeout passes.
     const auto fails = [](const char* function, auto call) {
         for (int ranks = 2; ranks <= 4; ++ranks) {
             INFO(std::string(function), " on ", ranks, " ranks");
@@ -498,7 +498,7 @@ TEST_CASE(
                 ncclCommInitRankConfig(&raw, world.size(), id, world.rank(), &config);
                 ncclResult_t state = ncclInProgress;
                 while (state == ncclInProgress) ncclCommGetAsyncError(raw, &state);
-                hvd::communicator<hvd::nccl> gpus(raw, hvd::adopt, {.deadline = 1s * slowness});
+                hvd::communicator<hvd::nccl> gpus(raw, hvd::adopt, {.timeout = 1s * slowness});
                 gpus.barrier();
                 if (world.rank() == 0) emulation::fail(function, 1, ncclInternalError);
                 world.barrier();
@@ -537,7 +537,7 @@ TEST_CASE("parts have the configuration of the communicator that they are made f
                 ncclCommInitRankConfig(&raw, world.size(), id, world.rank(), &config);
                 ncclResult_t state = ncclInProgress;
                 while (state == ncclInProgress) ncclCommGetAsyncError(raw, &state);
-                hvd::communicator<hvd::nccl> gpus(raw, hvd::adopt, {.deadline = 10s});
+                hvd::communicator<hvd::nccl> gpus(raw, hvd::adopt, {.timeout = 10s});
                 const tensor<int> x{1};
                 if (ranks == 1) return;
                 auto half = gpus.split(0, -gpus.rank());
@@ -591,18 +591,18 @@ TEST_CASE("a list that can't be excluded is refused before anything is given up"
     });
 }
 
-TEST_CASE("a rank that never comes: the others' deadline") {
+TEST_CASE("a rank that never comes: the others' timeout") {
     on_gpus(
         [](auto& gpus) {
             const tensor<int> x{1};
             if (gpus.rank() != 0)
-                CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.deadline = 50ms}),
+                CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.timeout = 50ms}),
                                 hvd::peer_error);
         },
-        2, {.deadline = 10s, .destructor_deadline = 1s});
+        2, {.timeout = 10s, .destructor_timeout = 1s});
 }
 
-TEST_CASE("a rank that never comes: a rank that only calls test() is told by the deadline too") {
+TEST_CASE("a rank that never comes: a rank that only calls test() is told by the timeout too") {
     on_gpus(
         [](auto& gpus) {
             const tensor<int> x{1};
@@ -610,13 +610,13 @@ TEST_CASE("a rank that never comes: a rank that only calls test() is told by the
             if (gpus.rank() == 0) return;
             const auto until = std::chrono::steady_clock::now() + 60s;
             const auto look = [&] {
-                auto pending = gpus.allreduce_async(x.view(), hvd::sum, {.deadline = 50ms});
+                auto pending = gpus.allreduce_async(x.view(), hvd::sum, {.timeout = 50ms});
                 while (!pending.test() && std::chrono::steady_clock::now() < until) {
                 }
             };
             CHECK_THROWS_AS(look(), hvd::peer_error);
         },
-        2, {.deadline = 10s, .destructor_deadline = 1s});
+        2, {.timeout = 10s, .destructor_timeout = 1s});
 }
 
 TEST_CASE("a request that is dropped waits for its peers no longer than a destructor may") {
@@ -630,7 +630,7 @@ TEST_CASE("a request that is dropped waits for its peers no longer than a destru
             }
             CHECK_THROWS_AS(gpus.barrier(), hvd::peer_error);
         },
-        2, {.destructor_deadline = 1s});
+        2, {.destructor_timeout = 1s});
 }
 
 TEST_CASE("a borrowed communicator of NCCL's goes on without what was made in it") {
@@ -638,7 +638,7 @@ TEST_CASE("a borrowed communicator of NCCL's goes on without what was made in it
         [](auto& gpus) {
             {
                 hvd::communicator<hvd::nccl> borrowed(gpus.native_handle(), hvd::borrow,
-                                                      {.deadline = 10s});
+                                                      {.timeout = 10s});
                 const tensor<hvd::float16> x{hvd::float16(1)};
                 borrowed.allreduce(x.view(), hvd::average);
                 CHECK(float(x.values()[0]) == 1);
@@ -651,7 +651,7 @@ TEST_CASE("a borrowed communicator of NCCL's goes on without what was made in it
 
 TEST_CASE("a borrowed communicator of NCCL's is its owner's to abort") {
     hvd::run_threads(2, [](hvd::communicator<hvd::threads>& world) {
-        hvd::communicator<hvd::nccl> gpus(world, {.deadline = 10s});
+        hvd::communicator<hvd::nccl> gpus(world, {.timeout = 10s});
         hvd::communicator<hvd::nccl> borrowed(gpus.native_handle(), hvd::borrow);
         if (world.rank() == 0) emulation::fail("ncclCommRevoke", 1, ncclInternalError);
         world.barrier();

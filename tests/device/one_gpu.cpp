@@ -21,7 +21,7 @@ float first_of_average(hvd::communicator<Backend>& world) {
     float first = -1;
     //! [one_gpu]
     hvd::pin_device(world, {.share = true});  // ranks that outnumber the GPUs share them
-    hvd::communicator<hvd::staged<Backend>> gpus(world, {.deadline = 30s});
+    hvd::communicator<hvd::staged<Backend>> gpus(world, {.timeout = 30s});
     void* memory = nullptr;
     cudaMalloc(&memory, 1000 * sizeof(float));
     cudaMemcpy(memory, own.data(), 1000 * sizeof(float), cudaMemcpyHostToDevice);

@@ -29,7 +29,7 @@ void with_options(const hvd::nccl_options& options, F f, int least = 1) {
         hvd::run_threads(ranks,
                          [&](world_type& world) {
                              const hvd::time_span limit = options.config.blocking == 1 ? 0s : 20s;
-                             gpus_type gpus(world, {.deadline = limit}, options);
+                             gpus_type gpus(world, {.timeout = limit}, options);
                              f(gpus);
                          },
                          {.node_size = 2});
@@ -134,7 +134,7 @@ TEST_CASE_TEMPLATE("NCCL gets the options from a combination of backends, and fr
     for (int ranks = 2; ranks <= 4; ++ranks) {
         hvd::run_threads(ranks, [&](world_type& world) {
             const std::string net = "Socket";
-            hvd::communicator<Backend> gpus(world, {.deadline = 20s},
+            hvd::communicator<Backend> gpus(world, {.timeout = 20s},
                                             {.config = configured([&](ncclConfig_t& c) {
                                                  c.maxCTAs = 11;
                                                  c.netName = net.c_str();
@@ -147,7 +147,7 @@ TEST_CASE_TEMPLATE("NCCL gets the options from a combination of backends, and fr
             CHECK(emulation::communicators_of(11) == 2 * ranks);
             world.barrier();
             CHECK_THROWS_WITH_AS(
-                hvd::communicator<Backend>(world, {.deadline = 20s}, {.config = blocking(2)}),
+                hvd::communicator<Backend>(world, {.timeout = 20s}, {.config = blocking(2)}),
                 doctest::Contains(".config.blocking 2, expected 0 or 1"), hvd::usage_error);
         });
         CHECK(emulation::live_objects() == 0);
@@ -155,11 +155,11 @@ TEST_CASE_TEMPLATE("NCCL gets the options from a combination of backends, and fr
     }
 }
 
-TEST_CASE("a deadline that a blocking communicator would not keep is refused") {
+TEST_CASE("a timeout that a blocking communicator would not keep is refused") {
     for (int ranks = 1; ranks <= 4; ++ranks)
         hvd::run_threads(ranks, [](world_type& world) {
-            CHECK_THROWS_WITH_AS(gpus_type(world, {.deadline = 20s}, {.config = blocking()}),
-                                 doctest::Contains(".config.blocking and a .deadline of 20000 ms"),
+            CHECK_THROWS_WITH_AS(gpus_type(world, {.timeout = 20s}, {.config = blocking()}),
+                                 doctest::Contains(".config.blocking and a .timeout of 20000 ms"),
                                  hvd::usage_error);
             gpus_type gpus(world, {}, {.config = blocking()});
             check_sum(gpus);
@@ -170,18 +170,18 @@ TEST_CASE("a deadline that a blocking communicator would not keep is refused") {
 TEST_CASE("unsuitable options are refused on every rank, and different ones as well") {
     for (int ranks = 1; ranks <= 4; ++ranks)
         hvd::run_threads(ranks, [&](world_type& world) {
-            CHECK_THROWS_WITH_AS(gpus_type(world, {.deadline = 20s}, {.config = blocking(-1)}),
+            CHECK_THROWS_WITH_AS(gpus_type(world, {.timeout = 20s}, {.config = blocking(-1)}),
                                  doctest::Contains(".config.blocking -1, expected 0 or 1"),
                                  hvd::usage_error);
             if (ranks > 1) {
                 const ncclConfig_t no_configuration{};
-                CHECK_THROWS_AS(gpus_type(world, {.deadline = 20s}, {.config = no_configuration}),
+                CHECK_THROWS_AS(gpus_type(world, {.timeout = 20s}, {.config = no_configuration}),
                                 hvd::nccl_error);
             }
             const auto differ = [&](auto set, const char* name) {
                 if (ranks == 1) return;
                 CHECK_THROWS_WITH_AS(
-                    gpus_type(world, {.deadline = 20s}, {.config = configured(set)}),
+                    gpus_type(world, {.timeout = 20s}, {.config = configured(set)}),
                     doctest::Contains(name), hvd::mismatch_error);
             };
             const int r = world.rank();
@@ -191,13 +191,13 @@ TEST_CASE("unsuitable options are refused on every rank, and different ones as w
             differ([&](ncclConfig_t& c) { c.trafficClass = r; }, ".config.trafficClass");
             differ([&](ncclConfig_t& c) { c.netName = net.c_str(); }, ".config.netName");
             differ([&](ncclConfig_t& c) { c.nvlsCTAs = r + 1; }, ".config.nvlsCTAs");
-            gpus_type gpus(world, {.deadline = 20s});
+            gpus_type gpus(world, {.timeout = 20s});
             check_sum(gpus);
         });
     emulation::answer("ncclGetVersion", 22501);
     const ncclConfig_t of_class_1 = configured([](ncclConfig_t& c) { c.trafficClass = 1; });
     hvd::run_threads(2, [&](world_type& world) {
-        CHECK_THROWS_WITH_AS(gpus_type(world, {.deadline = 20s}, {.config = of_class_1}),
+        CHECK_THROWS_WITH_AS(gpus_type(world, {.timeout = 20s}, {.config = of_class_1}),
                              doctest::Contains("needs NCCL 2.26.2, the library is 2.25.1"),
                              hvd::usage_error);
     });
@@ -250,7 +250,7 @@ TEST_CASE("the threads of one process have a GPU each") {
             auto world = group.communicator(rank);
             const int own = hvd::pin_device(world);
             CHECK(own == rank);
-            gpus_type gpus(world, {.deadline = 20s}), others(world, {.deadline = 20s});
+            gpus_type gpus(world, {.timeout = 20s}), others(world, {.timeout = 20s});
             CHECK(gpus.device() == own);
             const tensor<float> x{float(rank)}, y{1, float(rank)};
             cudaSetDevice((own + 1) % 4);  // calls find their own device, and leave this one

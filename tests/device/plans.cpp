@@ -176,7 +176,7 @@ TEST_CASE("a plan's name is in what its runs say") {
     on_gpus(
         [](auto& gpus) {
             const tensor<float> a{1};
-            auto plan = gpus.plan_allreduce(a.view(), hvd::sum, {.name = "step", .deadline = 50ms});
+            auto plan = gpus.plan_allreduce(a.view(), hvd::sum, {.name = "step", .timeout = 50ms});
             if (gpus.rank() == 0) return;
             for (const char* why : {"did not come in time", "was given up after"}) {
                 try {
@@ -189,7 +189,7 @@ TEST_CASE("a plan's name is in what its runs say") {
                 }
             }
         },
-        2, {.deadline = 10s, .destructor_deadline = 1s});
+        2, {.timeout = 10s, .destructor_timeout = 1s});
 }
 
 TEST_CASE("where one rank has no room for a plan, all are told, and the communicator works on") {
@@ -338,9 +338,9 @@ TEST_CASE("tensors that are nowhere, too short or overlap are refused, and all r
         refused(null, [&] { return gpus.plan_allgather(mine, hvd::into(x.view())); });
         refused(null,
                 [&] { return gpus.plan_reduce_scatter(x.view(), hvd::sum, hvd::into(mine)); });
-        refused(".deadline is -2 ns", [&] {
-            const auto deadline = hvd::time_span::of_nanoseconds(odd ? -2 : 0);
-            return gpus.plan_allreduce(y.view(), hvd::sum, {.deadline = deadline});
+        refused(".timeout is -2 ns", [&] {
+            const auto timeout = hvd::time_span::of_nanoseconds(odd ? -2 : 0);
+            return gpus.plan_allreduce(y.view(), hvd::sum, {.timeout = timeout});
         });
         refused("elements overlap",
                 [&] { return gpus.plan_allgather(odd ? shifted : y.view(), hvd::into(x.view())); });

@@ -23,7 +23,7 @@ void on_ranks(int ranks, int node, F f) {
     INFO("on ", ranks, " ranks in nodes of ", node);
     hvd::run_threads(ranks,
                      [&](hvd::communicator<host>& world) {
-                         hvd::communicator<Backend> gpus(world, {.deadline = 20s});
+                         hvd::communicator<Backend> gpus(world, {.timeout = 20s});
                          f(gpus);
                      },
                      {.node_size = node});
@@ -304,7 +304,7 @@ TEST_CASE("a refusal of one rank by itself is told to the others, which go on") 
         one_refuses([&](const auto& out) { gpus.alltoall(x.view(), hvd::into(out.view())); });
         one_refuses([&](const auto& out) {
             const bool wrong = out.data() == half.data();
-            gpus.barrier({.deadline = hvd::time_span::of_nanoseconds(wrong ? -2 : 0)});
+            gpus.barrier({.timeout = hvd::time_span::of_nanoseconds(wrong ? -2 : 0)});
         });
         one_refuses([&](const auto& out) {
             (void)gpus.plan_allgather(hvd::device_view(x.data(), 8), hvd::into(out.view()));

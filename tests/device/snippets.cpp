@@ -18,7 +18,7 @@ namespace {
 void nccl(world_type& world) {
     //! [nccl]
     hvd::pin_device(world);  // each local rank its GPU
-    hvd::communicator<hvd::nccl> gpus(world, {.deadline = 30s});
+    hvd::communicator<hvd::nccl> gpus(world, {.timeout = 30s});
     //! [nccl]
     const tensor<float> memory(std::vector<float>(1000, 1));
     float* const gradient = memory.data();
@@ -83,7 +83,7 @@ void options(world_type& world) {
     //! [nccl_options]
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.maxCTAs = 16;
-    hvd::communicator<hvd::nccl> gpus(world, {.deadline = 30s},
+    hvd::communicator<hvd::nccl> gpus(world, {.timeout = 30s},
                                       {.config = config, .stream_priority = -1});
     //! [nccl_options]
     const tensor<float> pool(std::vector<float>(1000, 1));
@@ -94,7 +94,7 @@ void options(world_type& world) {
 }
 
 void messages(world_type& world) {
-    hvd::communicator<hvd::nccl> gpus(world, {.deadline = 30s});
+    hvd::communicator<hvd::nccl> gpus(world, {.timeout = 30s});
     const int rank = gpus.rank(), above = rank - 1, below = rank + 1 < gpus.size() ? rank + 1 : -1;
     const tensor<float> x{float(rank)}, y{-1}, top{1}, bottom{2}, from_above{-1}, from_below{-1};
     if (gpus.size() > 1) {
@@ -128,7 +128,7 @@ void named(world_type& world) {
     cudaStreamSynchronize(nullptr);  // the stream does not wait for the copies
     {
         //! [engine]
-        hvd::communicator<hvd::nccl> gpus(world, {.deadline = 30s});
+        hvd::communicator<hvd::nccl> gpus(world, {.timeout = 30s});
         hvd::engine engine{world, gpus};
 
         // Device views and tensors of the host, in any order, from any thread.

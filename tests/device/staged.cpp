@@ -24,7 +24,7 @@ void on_ranks(F f, int least = 1, bool pinned = false) {
         INFO("on ", ranks, " ranks");
         hvd::run_threads(ranks, [&](world_type& world) {
             if (pinned) CHECK(hvd::pin_device(world) == world.rank());
-            gpu_communicator gpus(world, {.deadline = 20s});
+            gpu_communicator gpus(world, {.timeout = 20s});
             f(gpus);
         });
         CHECK(emulation::live_objects() == 0);
@@ -108,7 +108,7 @@ TEST_CASE("movements of equal and different parts, on ranks with a GPU each") {
 TEST_CASE("reductions and movements around the borders of chunks") {
     const std::size_t chunk = hvd::detail::tuning::staged_chunk_bytes / sizeof(float);
     hvd::run_threads(2, [&](world_type& world) {
-        gpu_communicator gpus(world, {.deadline = 60s});
+        gpu_communicator gpus(world, {.timeout = 60s});
         const auto report = [](bool right, const char* what) { CHECK_MESSAGE(right, what); };
         for (const std::size_t count : {chunk, chunk + 1})
             reference::check_reduction<float>(gpus, count, hvd::average, report);
@@ -142,7 +142,7 @@ TEST_CASE(
     "copies to the device that are slow have the right bytes, in many chunks and larger calls") {
     const std::size_t chunk = hvd::detail::tuning::staged_chunk_bytes / sizeof(float);
     hvd::run_threads(2, [&](world_type& world) {
-        gpu_communicator gpus(world, {.deadline = 60s});
+        gpu_communicator gpus(world, {.timeout = 60s});
         const auto values = [&](std::size_t count, int first) {
             std::vector<float> all(count);
             for (std::size_t i = 0; i < count; ++i) all[i] = float(first + int(i * 64 / chunk));

@@ -23,7 +23,7 @@ void on_ranks(F f) {
     for (int ranks = 1; ranks <= 4; ++ranks) {
         INFO("on ", ranks, " ranks");
         hvd::run_threads(ranks, [&](hvd::communicator<hvd::threads>& world) {
-            hvd::communicator<Backend> gpus(world, {.deadline = 30s});
+            hvd::communicator<Backend> gpus(world, {.timeout = 30s});
             f(gpus);
         });
         CHECK(emulation::live_objects() == 0);

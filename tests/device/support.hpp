@@ -17,7 +17,7 @@ namespace device_test {
 
 using namespace std::chrono_literals;
 
-// Sanitizers make programs slower, and deadlines that are meant to be missed longer.
+// Sanitizers make programs slower, and timeouts that are meant to be missed longer.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int slowness = 5;
 #elif defined(__has_feature)
@@ -40,7 +40,7 @@ ncclConfig_t configured(F set) {
 
 // Runs f on 1 to 4 threads as ranks, each with an emulated GPU. Leaked objects are an error.
 template <class F>
-void on_gpus(F f, int least = 1, const hvd::communicator_options& options = {.deadline = 10s}) {
+void on_gpus(F f, int least = 1, const hvd::communicator_options& options = {.timeout = 10s}) {
     for (int ranks = least; ranks <= 4; ++ranks) {
         INFO("on ", ranks, " ranks");
         hvd::run_threads(ranks, [&](hvd::communicator<hvd::threads>& world) {

@@ -32,7 +32,7 @@ void on_gpus(F f) {
         auto world = world_type::world();
         REQUIRE(world.size() == hvd_test::launched_ranks());
         hvd::pin_device(world, {.share = true});
-        gpu_communicator gpus(world, {.deadline = std::chrono::seconds(60)});
+        gpu_communicator gpus(world, {.timeout = std::chrono::seconds(60)});
         f(gpus);
     }
     CHECK(emulation::live_objects() == 0);

@@ -33,7 +33,7 @@ void on_every_topology(F f) {
     for (int ranks = 1; ranks <= 4; ++ranks)
         for (const int node : std::set{1, 2, ranks})
             on_nodes_of(node, ranks, [&](hvd::communicator<threads>& world) {
-                hvd::communicator<Backend> gpus(world, {.deadline = 20s});
+                hvd::communicator<Backend> gpus(world, {.timeout = 20s});
                 f(gpus, world);
             });
 }
@@ -119,7 +119,7 @@ TEST_CASE("a combination of host and device backends is split in all its parts")
     for (const int node : {1, 2, 4})
         on_nodes_of(node, 4, [](hvd::communicator<threads>& world) {
             hvd::communicator<hvd::per_operation<nccl, threads, staged>> both(world,
-                                                                              {.deadline = 20s});
+                                                                              {.timeout = 20s});
             check_place(both, world);
             auto local = both.local(), cross = both.cross();
             auto host_local = world.local();
@@ -170,9 +170,9 @@ TEST_CASE("ranks of a raw handle take declared nodes, and hand them on") {
         CHECK(all.local_size() == raw.local_size());
         CHECK(sum_of(all, 1) == n);
     };
-    on_gpus([&](auto& gpus) { check(gpus, {.deadline = 10s, .node_size = 2}); });
+    on_gpus([&](auto& gpus) { check(gpus, {.timeout = 10s, .node_size = 2}); });
     setenv("HVD_NODE_SIZE", "2", 1);
-    on_gpus([&](auto& gpus) { check(gpus, {.deadline = 10s}); });
+    on_gpus([&](auto& gpus) { check(gpus, {.timeout = 10s}); });
     unsetenv("HVD_NODE_SIZE");
 }
 
@@ -181,7 +181,7 @@ TEST_CASE("ranks of a raw handle that declare other nodes, or none, are told") {
         [](auto& gpus) {
             const auto take = [&](int mine) {
                 hvd::communicator<nccl> raw(gpus.native_handle(), hvd::borrow,
-                                            {.deadline = 10s, .node_size = mine});
+                                            {.timeout = 10s, .node_size = mine});
             };
             CHECK_THROWS_AS(take(gpus.rank() == 0 ? 1 : 2), hvd::mismatch_error);
             if (gpus.rank() == 0) CHECK_THROWS_AS(take(-1), hvd::usage_error);
@@ -194,7 +194,7 @@ TEST_CASE("ranks of a raw handle that declare other nodes, or none, are told") {
 TEST_CASE("those who are left after others died keep their nodes") {
     for (int ranks = 3; ranks <= 4; ++ranks)
         on_nodes_of(2, ranks, [](hvd::communicator<threads>& world) {
-            hvd::communicator<nccl> gpus(world, {.deadline = 10s});
+            hvd::communicator<nccl> gpus(world, {.timeout = 10s});
             const int last = gpus.size() - 1;
             CHECK(sum_of(gpus, 1) == world.size());
             world.barrier();  // nobody dies while others are still in the call
@@ -203,7 +203,7 @@ TEST_CASE("those who are left after others died keep their nodes") {
                 return;
             }
             const tensor<int> x{1};
-            CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.deadline = 1s * slowness}),
+            CHECK_THROWS_AS(gpus.allreduce(x.view(), hvd::sum, {.timeout = 1s * slowness}),
                             hvd::peer_error);
             auto rest = gpus.shrink(std::vector<int>{last});
             CHECK(rest.local_rank() == world.local_rank());
@@ -224,7 +224,7 @@ TEST_CASE_TEMPLATE("slices of one GPU are GPUs of their own", Backend, nccl, sta
                 cudaDeviceProp slice{};
                 cudaGetDeviceProperties(&slice, own);
                 CHECK(slice.pciBusID == own / slices);
-                hvd::communicator<Backend> gpus(world, {.deadline = 20s});
+                hvd::communicator<Backend> gpus(world, {.timeout = 20s});
                 CHECK(gpus.device() == own);
                 CHECK(sum_of(gpus, 1) == world.size());
             });

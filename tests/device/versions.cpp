@@ -28,7 +28,7 @@ void with_older_nccl(F f) {
             emulation::reset();
             emulation::answer("ncclGetVersion", version);
             hvd::run_threads(ranks, [&](world_type& world) {
-                gpus_type gpus(world, {.deadline = 20s});
+                gpus_type gpus(world, {.timeout = 20s});
                 f(gpus, version);
             });
             CHECK(emulation::live_objects() == 0);

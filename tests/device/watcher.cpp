@@ -138,20 +138,20 @@ TEST_CASE("a watcher is idle when the work that it watches is over") {
 TEST_CASE_TEMPLATE("a rank that never makes a call for which a stream waits", Backend, nccl,
                    on_one_node) {
     for (const bool by_plan : {false, true})
-        on_ranks<Backend>(2, {.deadline = long_time}, [&](world_type&, auto& gpus) {
+        on_ranks<Backend>(2, {.timeout = long_time}, [&](world_type&, auto& gpus) {
             const tensor<float> x{1, 2}, y{3};
             const user_stream s;
             auto plan = gpus.plan_allreduce(x.view(), hvd::sum);
             auto limited =
                 gpus.plan_allreduce(hvd::fuse(x.view(), y.view()), hvd::sum,
-                                    {.deadline = std::chrono::milliseconds(300 * slowness)});
+                                    {.timeout = std::chrono::milliseconds(300 * slowness)});
             gpus.allreduce(x.view(), hvd::max);  // NCCL connects the ranks in their first call
             if (gpus.rank() + 1 == gpus.size()) return;
             if (by_plan) limited.run_async(s.handle).wait(s.handle);
             else
                 gpus.allreduce_async(
                         x.view(), hvd::sum,
-                        {.deadline = std::chrono::milliseconds(300 * slowness), .stream = s.handle})
+                        {.timeout = std::chrono::milliseconds(300 * slowness), .stream = s.handle})
                     .wait(s.handle);
             cudaStreamSynchronize(s.handle);  // would never return
             const std::string why = peer_error_of([&] { plan.run(); });
@@ -163,14 +163,14 @@ TEST_CASE_TEMPLATE("a rank that never makes a call for which a stream waits", Ba
 
 TEST_CASE_TEMPLATE("the host learns of late work of a stream while it waits for another call",
                    Backend, nccl, on_one_node) {
-    on_ranks<Backend>(2, {.deadline = long_time}, [](world_type&, auto& gpus) {
+    on_ranks<Backend>(2, {.timeout = long_time}, [](world_type&, auto& gpus) {
         const tensor<float> x{1}, y{1};
         const user_stream s;
         gpus.allreduce(x.view(), hvd::max);
         if (gpus.rank() + 1 == gpus.size()) return;
         gpus.allreduce_async(
                 x.view(), hvd::sum,
-                {.deadline = std::chrono::milliseconds(300 * slowness), .stream = s.handle})
+                {.timeout = std::chrono::milliseconds(300 * slowness), .stream = s.handle})
             .wait(s.handle);
         has(peer_error_of([&] { gpus.allreduce(y.view(), hvd::sum, {.stream = s.handle}); }),
             "did not come in time");
@@ -179,7 +179,7 @@ TEST_CASE_TEMPLATE("the host learns of late work of a stream while it waits for 
 }
 
 TEST_CASE("a rank that dies while a stream waits for it") {
-    on_ranks<nccl>(2, {.deadline = long_time}, [](world_type& world, auto& gpus) {
+    on_ranks<nccl>(2, {.timeout = long_time}, [](world_type& world, auto& gpus) {
         const tensor<float> x{1};
         const user_stream s;
         gpus.barrier();
@@ -202,7 +202,7 @@ TEST_CASE("a rank that dies while a stream waits for it") {
 }
 
 TEST_CASE("an asynchronous error of NCCL's while a stream waits") {
-    on_ranks<nccl>(2, {.deadline = long_time}, [](world_type& world, auto& gpus) {
+    on_ranks<nccl>(2, {.timeout = long_time}, [](world_type& world, auto& gpus) {
         const tensor<float> x{1};
         const user_stream s;
         gpus.barrier();
@@ -232,7 +232,7 @@ TEST_CASE("the thread that watches makes no device current but that of its commu
     for (int ranks = 1; ranks <= 4; ++ranks)
         hvd::run_threads(ranks, [](world_type& world) {
             cudaSetDevice(world.rank());
-            hvd::communicator<nccl> gpus(world, {.deadline = long_time});
+            hvd::communicator<nccl> gpus(world, {.timeout = long_time});
             const tensor<float> x{1};
             const user_stream s;
             gpus.barrier();
@@ -248,13 +248,13 @@ TEST_CASE("the thread that watches makes no device current but that of its commu
     emulation::reset();
 }
 
-TEST_CASE("a thread watches only work that has a deadline, and ends with the communicator") {
+TEST_CASE("a thread watches only work that has a timeout, and ends with the communicator") {
     on_ranks<nccl>(1, {}, [](world_type& world, auto& gpus) {
         const tensor<float> x{1};
         const user_stream s;
         gpus.barrier();  // the tensor is filled
-        const auto wait_by_stream = [&](hvd::time_span deadline) {
-            gpus.allreduce_async(x.view(), hvd::max, {.deadline = deadline, .stream = s.handle})
+        const auto wait_by_stream = [&](hvd::time_span timeout) {
+            gpus.allreduce_async(x.view(), hvd::max, {.timeout = timeout, .stream = s.handle})
                 .wait(s.handle);
             cudaStreamSynchronize(s.handle);
             world.barrier();
@@ -278,7 +278,7 @@ TEST_CASE("a thread watches only work that has a deadline, and ends with the com
 
 TEST_CASE_TEMPLATE("a communicator ends while a stream waits for a call", Backend, nccl,
                    hvd::staged<hvd::threads>, on_one_node) {
-    on_ranks<Backend>(1, {.deadline = long_time, .destructor_deadline = 2s},
+    on_ranks<Backend>(1, {.timeout = long_time, .destructor_timeout = 2s},
                       [](world_type& world, auto& gpus) {
                           const tensor<float> x{float(gpus.rank())};
                           const user_stream s;
@@ -292,7 +292,7 @@ TEST_CASE_TEMPLATE("a communicator ends while a stream waits for a call", Backen
 
 TEST_CASE_TEMPLATE("many calls, for some of which a stream waits, and for others the host", Backend,
                    nccl, hvd::staged<hvd::threads>, on_one_node) {
-    on_ranks<Backend>(1, {.deadline = long_time}, [](world_type&, auto& gpus) {
+    on_ranks<Backend>(1, {.timeout = long_time}, [](world_type&, auto& gpus) {
         const tensor<float> x{1}, y{float(gpus.rank())};
         const user_stream s;
         gpus.barrier();

@@ -174,7 +174,7 @@ TEST_CASE("an older NCCL has no windows for plans") {
             emulation::reset();
             emulation::answer("ncclGetVersion", version);
             hvd::run_threads(ranks, [](hvd::communicator<hvd::threads>& world) {
-                gpus_type gpus(world, {.deadline = 20s});
+                gpus_type gpus(world, {.timeout = 20s});
                 packed first(gpus);
                 first.check_run(gpus);
                 CHECK(windows_of(gpus) == 0);

@@ -99,7 +99,7 @@ void sum(communicator& world) {
 void late_rank(communicator& world) {
     if (world.rank() == 1) usleep(600'000);
     std::vector<float> x(100000, 1);
-    world.allreduce(x, hvd::sum, {.deadline = 100ms});
+    world.allreduce(x, hvd::sum, {.timeout = 100ms});
 }
 //! [late]
 

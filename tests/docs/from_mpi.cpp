@@ -115,7 +115,7 @@ TEST_CASE("MPI's non-blocking and persistent calls have their form here") {
         plan.run();
         plan.run();
         CHECK(x.front() == float(world.size()));
-        world.allreduce(x, hvd::max, {.deadline = 30s});
+        world.allreduce(x, hvd::max, {.timeout = 30s});
     });
 }
 

@@ -182,7 +182,7 @@ void alltoall(communicator& world) {
 
 void barrier(communicator& world) {
     //! [barrier]
-    world.barrier({.name = "checkpoint written", .deadline = 60s});
+    world.barrier({.name = "checkpoint written", .timeout = 60s});
     //! [barrier]
 }
 
@@ -324,7 +324,7 @@ void communicators(communicator& world) {
 void options(communicator& world) {
     std::vector<float> x(4, 1);
     //! [options]
-    world.allreduce(x, hvd::sum, {.name = "conv1", .prescale = 0.5, .deadline = 30s});
+    world.allreduce(x, hvd::sum, {.name = "conv1", .prescale = 0.5, .timeout = 30s});
     //! [options]
     CHECK(x.front() == 0.5f * float(world.size()));
 }
@@ -399,11 +399,11 @@ void recorded(const hvd::timeline_options& given) {
 }
 
 void timeline_from_environment() {
-    const hvd_test::variables guard(hvd_test::values{{"HVD_TIMELINE", ""}});
+    const hvd_test::variables guard(hvd_test::values{{"HVD_TIMELINE_FILE", ""}});
     using timed = hvd::observed<hvd::threads, hvd::timeline>;
     auto world = hvd::communicator<timed>::world();
     //! [timeline_from_environment]
-    // HVD_TIMELINE=run.json ./train
+    // HVD_TIMELINE_FILE=run.json ./train
     hvd::start_timeline(world, hvd::options_from_environment<hvd::timeline_options>());
     //! [timeline_from_environment]
     CHECK(!world.observer().records());
@@ -528,7 +528,7 @@ void autotune(communicator& world) {
     std::vector<float> gradient(100, 2);
     //! [autotune]
     hvd::engine engine{world};
-    hvd::autotune tuner{engine, {.most_steps = 320}};
+    hvd::autotune tuner{engine, {.max_steps = 320}};
     for (int step = 0; step < 400; ++step) {
         engine.allreduce("gradient", gradient, hvd::average).wait();
         tuner.step();  // it does nothing once the search is over
@@ -626,28 +626,28 @@ TEST_CASE("run_threads snippet") {
 }
 
 TEST_CASE("tuning snippets") {
-    const hvd_test::variables guard(hvd_test::values{{"HVD_DEADLINE", "30s"}});
+    const hvd_test::variables guard(hvd_test::values{{"HVD_TIMEOUT", "30s"}});
     {
         //! [tuning_options]
-        hvd::communicator_options options{.deadline = 30s, .tuning = {.chunk_bytes = 128 << 10}};
+        hvd::communicator_options options{.timeout = 30s, .tuning = {.chunk_bytes = 128 << 10}};
         //! [tuning_options]
         CHECK(options.tuning.chunk_bytes == 131072);
     }
     {
         //! [options_from_environment]
-        // HVD_DEADLINE=30s HVD_CHUNK_BYTES=128KiB ./train
+        // HVD_TIMEOUT=30s HVD_CHUNK_BYTES=128KiB ./train
         auto options = hvd::options_from_environment();
         options.node_size = 0;  // code that comes later wins
         //! [options_from_environment]
-        CHECK(options.deadline.nanoseconds == 30'000'000'000);
+        CHECK(options.timeout.nanoseconds == 30'000'000'000);
     }
     //! [configuration]
     const auto written = hvd::configuration::from_environment();
     const auto options = written.apply<hvd::communicator_options>();
-    // "deadline = 30s  # environment HVD_DEADLINE", and so on
+    // "timeout = 30s  # environment HVD_TIMEOUT", and so on
     const std::string all = hvd::describe(options, written);
     //! [configuration]
-    CHECK(all.starts_with("deadline = 30s  # environment HVD_DEADLINE\n"));
+    CHECK(all.starts_with("timeout = 30s  # environment HVD_TIMEOUT\n"));
     hvd_test::on_ranks([](communicator& world) {
         //! [retune]
         hvd::tuning_options tuning = world.tuning();
@@ -714,7 +714,7 @@ TEST_CASE("tcp snippets") {
     own.size = 1;
     own.rendezvous = "localhost:7000";  // of rank 0, who serves it
     own.secret_file = "/run/my-job/secret";
-    auto world = hvd::communicator<hvd::tcp>::world(own, {.deadline = 30s});
+    auto world = hvd::communicator<hvd::tcp>::world(own, {.timeout = 30s});
     //! [tcp_options]
     CHECK(world.size() == 1);
 }

@@ -53,7 +53,7 @@ TEST_CASE("a coordinator that dies before the first epoch is not waited for, and
     for (const bool has_launcher : {false, true}) {
         CAPTURE(has_launcher);
         hvd::elastic_options bounds;
-        bounds.join_deadline = 10s;
+        bounds.timeout = 10s;
         elastic_job job(2, false, bounds);
         std::string text;
         job.start(1, [&](hvd::run_elastic_options o) {
@@ -71,7 +71,7 @@ TEST_CASE("a coordinator that dies before the first epoch is not waited for, and
 
 TEST_CASE("a process that no coordinator answers says where it has looked") {
     hvd::elastic_options bounds;
-    bounds.join_deadline = 100ms;
+    bounds.timeout = 100ms;
     elastic_job job(2, false, bounds);
     std::string text;
     job.start(1, [&](auto& o) { text = come(o); });

@@ -139,7 +139,7 @@ TEST_CASE("a coordinator that is stopped is left, and told that the process live
     scripted_coordinator coordinator, adviser(secret), next(secret);
     const listening_socket stopped(-1);  // its system takes connections
     hvd::elastic_options bounds;
-    bounds.join_deadline = std::chrono::seconds(20);
+    bounds.timeout = std::chrono::seconds(20);
     membership here(coordinator.options(), bounds), there(adviser.options(), bounds);
     auto joined = std::async(std::launch::async, [&] { here.join({}, false); });
     auto other = std::async(std::launch::async, [&] { there.join({}, false); });

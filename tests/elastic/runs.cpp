@@ -236,7 +236,7 @@ TEST_CASE("the others go on without a rank that leaves, and lose no step") {
 
 TEST_CASE("the others go on without several ranks of their host that leave at one moment") {
     hvd::elastic_options bounds;
-    bounds.join_deadline = std::chrono::seconds(40);  // they need no such time
+    bounds.timeout = std::chrono::seconds(40);  // they need no such time
     const std::pair<int, std::set<int>> jobs[] = {
         {3, {0, 1}}, {3, {0, 2}}, {4, {0, 1}}, {4, {0, 3}}, {4, {1, 2, 3}}};
     for (const auto& [size, gone] : jobs) {
@@ -724,7 +724,7 @@ TEST_CASE("a rank gives up when it is cut off from its launcher and from most ot
 
 TEST_CASE("a rank whose launcher answers waits longer than it would without") {
     hvd::elastic_options bounds;
-    bounds.least = 2;
+    bounds.min_size = 2;
     bounds.cut_off = std::chrono::milliseconds(1);
     elastic_job job(2, true, bounds);
     std::atomic<bool> has_left{false};
@@ -750,8 +750,8 @@ TEST_CASE("a rank whose launcher answers waits longer than it would without") {
 
 TEST_CASE("fewer ranks than the least wait, and give up in time") {
     hvd::elastic_options bounds;
-    bounds.least = 2;
-    bounds.join_deadline = std::chrono::seconds(2);  // the two come in time, also if kept
+    bounds.min_size = 2;
+    bounds.timeout = std::chrono::seconds(2);  // the two come in time, also if kept
     elastic_job job(2, true, bounds);
     std::string text;
     job.start(0, [&](auto& o) {
@@ -767,8 +767,9 @@ TEST_CASE("fewer ranks than the least wait, and give up in time") {
         });
     });
     job.await();
-    for (const char* part : {"processes here: 1, needed: 2 (HVD_MIN_SIZE)", "missing: HVD_RANK 1;",
-                             "HVD_ELASTIC_DEADLINE is 2 s", "after epoch 1", "waited"}) {
+    for (const char* part :
+         {"processes here: 1, needed: 2 (HVD_ELASTIC_MIN_SIZE)", "missing: HVD_RANK 1;",
+          "HVD_ELASTIC_TIMEOUT is 2 s", "after epoch 1", "waited"}) {
         CAPTURE(text);
         CHECK(text.find(part) != std::string::npos);
     }
@@ -776,8 +777,8 @@ TEST_CASE("fewer ranks than the least wait, and give up in time") {
 
 TEST_CASE("a first epoch that does not begin says which ranks have not come") {
     hvd::elastic_options bounds;
-    bounds.least = 2;
-    bounds.join_deadline = std::chrono::milliseconds(300);
+    bounds.min_size = 2;
+    bounds.timeout = std::chrono::milliseconds(300);
     elastic_job job(4, true, bounds);
     std::string text;
     job.start(2, [&](auto& o) {
@@ -904,9 +905,9 @@ TEST_CASE("options of an elastic job that can't be are refused") {
     const auto has = [](const std::string& text, const char* part) {
         return text.find(part) != std::string::npos;
     };
-    CHECK(has(refusal([](auto& o) { o.bounds.least = 0; }), "at least 0"));
-    CHECK(has(refusal([](auto& o) { o.bounds.least = 3, o.bounds.most = 2; }), "at most 2"));
-    CHECK(has(refusal([](auto& o) { o.bounds.least = 3; }), "HVD_SIZE=2"));
+    CHECK(has(refusal([](auto& o) { o.bounds.min_size = 0; }), "at least 0"));
+    CHECK(has(refusal([](auto& o) { o.bounds.min_size = 3, o.bounds.max_size = 2; }), "at most 2"));
+    CHECK(has(refusal([](auto& o) { o.bounds.min_size = 3; }), "HVD_SIZE=2"));
     CHECK(has(refusal([](auto& o) { o.tcp.rendezvous = ""; }), "HVD_RENDEZVOUS"));
     CHECK(has(refusal([](auto& o) { o.tcp.rendezvous = "nowhere"; }), "'nowhere'"));
     CHECK(has(refusal([](auto& o) { o.tcp.secret = "12"; }), "HVD_SECRET"));
@@ -1804,7 +1805,7 @@ TEST_CASE("a rank that was left out comes again with the object that it has begu
     std::vector<bank> all(3);
     for (int r = 0; r < 3; ++r)
         job.start(r, [&, r](hvd::run_elastic_options o) {
-            o.communicator.deadline = std::chrono::seconds(1);
+            o.communicator.timeout = std::chrono::seconds(1);
             bool has_left = false, has_come = false;
             const auto goes_on = [&](auto& comm, std::int64_t step) {
                 has_left = has_left || comm.size() == 2;

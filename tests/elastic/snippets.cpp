@@ -190,11 +190,11 @@ TEST_CASE("a rank tells the launcher how many samples it has done") {
 TEST_CASE("options of a program") {
     //! [elastic_options]
     hvd::run_elastic_options options;
-    options.bounds.least = 2;  // ranks
+    options.bounds.min_size = 2;  // ranks
     options.bounds.late = 10s;
-    options.communicator.deadline = 60s;
+    options.communicator.timeout = 60s;
     //! [elastic_options]
-    CHECK(options.bounds.most == 0);
+    CHECK(options.bounds.max_size == 0);
 }
 
 namespace {

@@ -29,7 +29,7 @@ hvd::time_span cost_of(const hvd::engine_tuning& t) {
 
 hvd::autotune_options quick() {
     return {
-        .warmup_steps = 0, .steps_per_sample = 1, .most_steps = 1500, .fixed = "engine.cycle_time"};
+        .warmup_steps = 0, .steps_per_sample = 1, .max_steps = 1500, .fixed = "engine.cycle_time"};
 }
 
 // Reduces tensors of many sizes, whose results are exact.
@@ -68,7 +68,7 @@ TEST_CASE("an engine finds the good region from a bad start, and its results sta
         hvd::autotune tuner{e, options};
         int steps = 0;
         for (; !tuner.is_over(); ++steps) {
-            REQUIRE(steps <= options.most_steps);
+            REQUIRE(steps <= options.max_steps);
             reduce_some(e, steps);
             // The slowest rank's time counts, which is the last one's.
             const hvd::time_span mine = cost_of(e.tuned());
@@ -92,12 +92,12 @@ TEST_CASE("no step is a sample while new thresholds settle") {
     on_few_ranks([](auto& comm) {
         const auto check = [](auto& tuned, const auto& cost_now, int settling) {
             auto options = quick();
-            options.most_steps = 1 + 60 * (1 + settling);
+            options.max_steps = 1 + 60 * (1 + settling);
             int since_change = 0;
             options.changed = [&](const hvd::engine_tuning&) { since_change = 0; };
             hvd::autotune tuner{tuned, options};
             for (int steps = 0; !tuner.is_over(); ++steps) {
-                REQUIRE(steps <= options.most_steps);
+                REQUIRE(steps <= options.max_steps);
                 hvd::time_span time = cost_now();
                 if (since_change++ < settling) time.nanoseconds *= 1000;
                 tuner.step(time);
@@ -129,7 +129,7 @@ TEST_CASE("an engine leaves a bad order and a bad way to agree, which may be fix
             options.fixed = fixed;
             hvd::autotune tuner{e, options};
             for (int step = 0; !tuner.is_over(); ++step) {
-                REQUIRE(step <= options.most_steps);
+                REQUIRE(step <= options.max_steps);
                 reduce_some(e, step);
                 tuner.step(cost(e.tuned()));
             }
@@ -152,7 +152,7 @@ TEST_CASE("a function .changed that throws on one rank holds up no other") {
         };
         hvd::autotune tuner{e, options};
         for (int step = 0; !tuner.is_over(); ++step) {
-            REQUIRE(step <= options.most_steps);
+            REQUIRE(step <= options.max_steps);
             reduce_some(e, step);
             try {
                 tuner.step(cost_of(e.tuned()));
@@ -268,7 +268,7 @@ TEST_CASE("ranks whose options differ, or can't work, are told") {
         };
         wrong([](auto& o) { o.steps_per_sample = 0; }, "autotune.steps_per_sample is 0");
         wrong([](auto& o) { o.warmup_steps = -1; }, "autotune.warmup_steps is -1");
-        wrong([](auto& o) { o.most_steps = 20; }, "takes at least 166");
+        wrong([](auto& o) { o.max_steps = 20; }, "takes at least 166");
         wrong([](auto& o) { o.fixed = "engine.cycle_time, cycles"; }, "'cycles'");
         wrong([](auto& o) { o.known.emplace().tuning.chunk_bytes = 65; }, ".chunk_bytes is 65");
         reduce_some(e, 0);

@@ -330,12 +330,12 @@ TEST_CASE("any number of wake-ups from any thread wake the sleeper") {
 TEST_CASE("an engine of one host listens at the loopback address alone") {
     binds_elsewhere = 0;
     binds = 0;
-    setenv("HVD_INTERFACE", "no-such-0", 1);
+    setenv("HVD_NETWORK_INTERFACE", "no-such-0", 1);
     hvd::run_threads(3, [](hvd::communicator<hvd::threads>& comm) {
         hvd::engine e{comm};
         e.barrier().wait();
     });
-    unsetenv("HVD_INTERFACE");
+    unsetenv("HVD_NETWORK_INTERFACE");
     CHECK(binds == 3);
     CHECK(binds_elsewhere == 0);
 }

@@ -495,7 +495,7 @@ TEST_CASE("a rank that leaves is named by those that wait for it") {
 }
 
 TEST_CASE("a request that is destroyed before its tensor is complete ends the engine") {
-    on_ranks_from(2, {.destructor_deadline = std::chrono::nanoseconds(200ms)}, [](auto& comm) {
+    on_ranks_from(2, {.destructor_timeout = std::chrono::nanoseconds(200ms)}, [](auto& comm) {
         engine e{comm};
         std::vector<float> x(4);
         if (comm.rank() == 0) {

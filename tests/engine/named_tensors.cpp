@@ -270,7 +270,7 @@ detached wait_in_vain(engine& e, std::vector<float>& x, bool& told) {
 }  // namespace
 
 TEST_CASE("a coroutine whose tensor never comes resumes when the engine is destroyed") {
-    on_ranks_from(2, {.destructor_deadline = std::chrono::nanoseconds(200ms)}, [](auto& comm) {
+    on_ranks_from(2, {.destructor_timeout = std::chrono::nanoseconds(200ms)}, [](auto& comm) {
         std::vector<float> x(4);
         bool told = false;
         {

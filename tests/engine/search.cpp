@@ -247,10 +247,10 @@ TEST_CASE("options come from the environment") {
     CHECK(o.log == "log.csv");
     CHECK(o.warmup_steps == 3);
     CHECK(o.steps_per_sample == 7);
-    const variables wrong(values{{"HVD_AUTOTUNE_MOST_STEPS", "fast"}});
+    const variables wrong(values{{"HVD_AUTOTUNE_MAX_STEPS", "fast"}});
     CHECK(text_of<hvd::usage_error>([] {
               hvd::options_from_environment<hvd::autotune_options>();
-          }).find("HVD_AUTOTUNE_MOST_STEPS is 'fast'") != std::string::npos);
+          }).find("HVD_AUTOTUNE_MAX_STEPS is 'fast'") != std::string::npos);
 }
 
 }  // namespace search_tests

@@ -96,7 +96,7 @@ TEST_CASE("nothing is asked during a prediction") {
     CHECK(look(w, {"x", 0}, 5 * s, true).what == verdict::ask);
 }
 
-TEST_CASE("the deadline of a tensor comes before the wait of an older one") {
+TEST_CASE("the timeout of a tensor comes before the wait of an older one") {
     stall_watch w(1 * s, 0);
     const stall_watch::tensor old{"old", 0}, urgent{"urgent", 5 * s};
     CHECK(w.look(old, urgent, 4 * s, true).what == verdict::ask);

@@ -190,15 +190,15 @@ TEST_CASE("a rank that hangs inside a unit ends the engine on all ranks after st
     });
 }
 
-TEST_CASE("the communicator's deadline holds inside a unit, and stall_abort does if it is longer") {
-    on_ranks_from(2, {.deadline = std::chrono::nanoseconds(3s)}, [](auto& comm) {
+TEST_CASE("the communicator's timeout holds inside a unit, and stall_abort does if it is longer") {
+    on_ranks_from(2, {.timeout = std::chrono::nanoseconds(3s)}, [](auto& comm) {
         if (comm.size() > 2) return;
         engine e{comm, {.stall_warn = {}, .stall_abort = 1h}};
         const bool waits = comm.rank() == 0;
         bool hangs = !waits;
         if (hangs) comm.hand_over();  // the engine's thread makes the barrier
         const auto until_given_up = [&] {
-            if (std::exchange(hangs, false)) comm.barrier({.deadline = 1min});
+            if (std::exchange(hangs, false)) comm.barrier({.timeout = 1min});
         };
         std::vector<float> x(4, 1);
         const std::string text = text_of<hvd::peer_error>(
@@ -206,7 +206,7 @@ TEST_CASE("the communicator's deadline holds inside a unit, and stall_abort does
         INFO(text);
         if (waits) {
             CHECK(has(text, "rank 1 did not come in time"));
-            comm.barrier({.deadline = 1min});
+            comm.barrier({.timeout = 1min});
         }
     });
 }
@@ -231,7 +231,7 @@ TEST_CASE("a stall_abort that is shorter than stall_warn holds, and nothing is w
     CHECK(lines.empty());
 }
 
-TEST_CASE("the deadline of a tensor or of a barrier names the ranks that are missing") {
+TEST_CASE("the timeout of a tensor or of a barrier names the ranks that are missing") {
     for (const bool is_barrier : {false, true})
         on_few_ranks([is_barrier](auto& comm) {
             engine e{comm};
@@ -239,8 +239,8 @@ TEST_CASE("the deadline of a tensor or of a barrier names the ranks that are mis
             reduce_some(e, 1);
             std::vector<float> x(4);
             const auto call = [&] {
-                if (is_barrier) e.barrier("epoch", {.deadline = lateness}).wait();
-                else e.allreduce("epoch", x, hvd::sum, {.deadline = lateness}).wait();
+                if (is_barrier) e.barrier("epoch", {.timeout = lateness}).wait();
+                else e.allreduce("epoch", x, hvd::sum, {.timeout = lateness}).wait();
             };
             if (comm.rank() != last) {
                 const std::string text = text_of<hvd::peer_error>(call);
@@ -256,7 +256,7 @@ TEST_CASE("the deadline of a tensor or of a barrier names the ranks that are mis
         });
 }
 
-TEST_CASE("the deadline of a tensor holds during a prediction") {
+TEST_CASE("the timeout of a tensor holds during a prediction") {
     on_few_ranks([](auto& comm) {
         for (const bool is_predicted : {false, true}) {
             engine e{comm};
@@ -264,7 +264,7 @@ TEST_CASE("the deadline of a tensor holds during a prediction") {
             reduce_some(e, 8);
             std::vector<float> x(10, 1);
             const auto call = [&] {
-                e.allreduce(is_predicted ? "good" : "new", x, hvd::sum, {.deadline = lateness})
+                e.allreduce(is_predicted ? "good" : "new", x, hvd::sum, {.timeout = lateness})
                     .wait();
             };
             comm.barrier();
@@ -279,7 +279,7 @@ TEST_CASE("the deadline of a tensor holds during a prediction") {
     });
 }
 
-TEST_CASE("the deadline of a tensor ends a predicted unit that is under way already") {
+TEST_CASE("the timeout of a tensor ends a predicted unit that is under way already") {
     on_few_ranks([](auto& comm) {
         engine e{comm, {.fusion_threshold = 1}};
         const int last = comm.size() - 1;
@@ -297,7 +297,7 @@ TEST_CASE("the deadline of a tensor ends a predicted unit that is under way alre
                 [&] { CHECK(!text_of<hvd::peer_error>([&] { first.wait(); }).empty()); });
             std::this_thread::sleep_for(50ms);
             const std::string text = text_of<hvd::peer_error>(
-                [&] { e.allreduce("b", b, hvd::sum, {.deadline = lateness}).wait(); });
+                [&] { e.allreduce("b", b, hvd::sum, {.timeout = lateness}).wait(); });
             INFO(text);
             CHECK(has(text, rank_text(last)));
             waits.join();
@@ -306,8 +306,7 @@ TEST_CASE("the deadline of a tensor ends a predicted unit that is under way alre
     });
 }
 
-TEST_CASE(
-    "the deadline of a tensor ends a unit in which a rank hangs, also one that began before") {
+TEST_CASE("the timeout of a tensor ends a unit in which a rank hangs, also one that began before") {
     on_few_ranks([](auto& comm) {
         engine e{comm};
         const int last = comm.size() - 1, me = comm.rank();
@@ -321,7 +320,7 @@ TEST_CASE(
         if (me != last) {
             std::this_thread::sleep_for(50ms);
             const std::string text = text_of<hvd::peer_error>(
-                [&] { e.allreduce("b", b, hvd::sum, {.deadline = lateness}).wait(); });
+                [&] { e.allreduce("b", b, hvd::sum, {.timeout = lateness}).wait(); });
             INFO(text);
             CHECK(has(text, rank_text(last)));
             comm.barrier();
@@ -332,16 +331,16 @@ TEST_CASE(
     });
 }
 
-TEST_CASE("a deadline that a tensor has kept ends no later unit") {
+TEST_CASE("a timeout that a tensor has kept ends no later unit") {
     on_few_ranks([](auto& comm) {
         engine e{comm, {.fusion_threshold = 1}};
         std::vector<float> a(10, 1), b(10, 1);
         // Rank 0 is inside the unit of the first when it submits the second.
-        const auto step = [&](std::chrono::milliseconds late, hvd::time_span deadline) {
+        const auto step = [&](std::chrono::milliseconds late, hvd::time_span timeout) {
             if (comm.rank() != 0) std::this_thread::sleep_for(late);
             auto first = e.allreduce("a", a, hvd::sum);
             if (comm.rank() == 0) std::this_thread::sleep_for(late / 4);
-            auto second = e.allreduce("b", b, hvd::sum, {.deadline = deadline});
+            auto second = e.allreduce("b", b, hvd::sum, {.timeout = timeout});
             first.wait();
             second.wait();
         };
@@ -353,7 +352,7 @@ TEST_CASE("a deadline that a tensor has kept ends no later unit") {
 }
 
 TEST_CASE("a request that is dropped before its tensor is there ends the engine on all ranks") {
-    on_ranks_from(2, {.destructor_deadline = std::chrono::nanoseconds(50ms)}, [](auto& comm) {
+    on_ranks_from(2, {.destructor_timeout = std::chrono::nanoseconds(50ms)}, [](auto& comm) {
         engine e{comm};
         const bool drops = comm.rank() == 0;
         std::vector<float> x(4, 1);
@@ -385,10 +384,10 @@ TEST_CASE("negative times are refused on all ranks, with name and value") {
         engine e{comm};
         std::vector<float> x(4);
         const auto call = [&] {
-            e.allreduce("x", x, hvd::sum, {.deadline = comm.rank() == 1 ? -2ns : 0ns}).wait();
+            e.allreduce("x", x, hvd::sum, {.timeout = comm.rank() == 1 ? -2ns : 0ns}).wait();
         };
-        if (comm.rank() == 1) CHECK(has(text_of<hvd::usage_error>(call), ".deadline is -2 ns"));
-        else CHECK(has(text_of<hvd::peer_error>(call), ".deadline is -2 ns"));
+        if (comm.rank() == 1) CHECK(has(text_of<hvd::usage_error>(call), ".timeout is -2 ns"));
+        else CHECK(has(text_of<hvd::peer_error>(call), ".timeout is -2 ns"));
         reduce_some(e, 2);
     });
 }
@@ -401,10 +400,10 @@ TEST_CASE("a communicator takes no negative times") {
         hvd_test::run_threads(2, [](hvd_test::communicator&) {}, wrong);
 #endif
     };
-    CHECK(has(text_of<hvd::usage_error>([&] { make({.deadline = -4ns}); }),
-              ".deadline is -4 ns, and must not be negative"));
-    CHECK(has(text_of<hvd::usage_error>([&] { make({.destructor_deadline = -4ns}); }),
-              ".destructor_deadline is -4 ns"));
+    CHECK(has(text_of<hvd::usage_error>([&] { make({.timeout = -4ns}); }),
+              ".timeout is -4 ns, and must not be negative"));
+    CHECK(has(text_of<hvd::usage_error>([&] { make({.destructor_timeout = -4ns}); }),
+              ".destructor_timeout is -4 ns"));
 }
 
 }  // namespace stalls_tests

@@ -121,7 +121,7 @@ inline std::vector<rank_by_hand> ranks_by_hand(
         rank_by_hand& mine = all[std::size_t(rank)];
         mine =
             rank_by_hand(std::make_unique<by_hand_endpoint>(std::move(office), rank, how, window),
-                         {.destructor_deadline = std::chrono::milliseconds(1)});
+                         {.destructor_timeout = std::chrono::milliseconds(1)});
         if (begin) begin(mine);
     });
     return all;

@@ -148,7 +148,7 @@ int main(int argc, char** argv) {
     const std::string how = argc > 1 ? argv[1] : "";
     const char* const chosen = std::getenv("HVD_TEST_SEED");
     const int seed = chosen != nullptr ? std::atoi(chosen) : 1;
-    hvd::communicator_options options{.deadline = std::chrono::nanoseconds(1500ms)};
+    hvd::communicator_options options{.timeout = std::chrono::nanoseconds(1500ms)};
     if (argc > 2) options.node_size = std::atoi(argv[2]);
     (how == "engine_is_killed" ? is_killed : is_stopped)(argc, argv, options, seed);
 }

@@ -34,7 +34,7 @@ struct part {
 
 struct kind {
     const char* name;
-    void (*begin)(rank_by_hand&, part&, std::size_t n, hvd::time_span deadline);
+    void (*begin)(rank_by_hand&, part&, std::size_t n, hvd::time_span timeout);
 };
 
 float value(int rank, std::size_t i) { return float(i % 13) + float(3 * rank + 1); }
@@ -57,28 +57,27 @@ constexpr auto add = [](float a, float b) { return a + b; };
 
 const kind kinds[] = {
     {"allreduce in place",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span deadline) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
          p.out = values(comm.rank(), n);
          p.expected = sums(comm.size(), n);
-         p.request = comm.allreduce_async(p.out, hvd::sum, {.deadline = deadline});
+         p.request = comm.allreduce_async(p.out, hvd::sum, {.timeout = timeout});
      }},
     {"allreduce by a callable, out of place",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span deadline) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
          p.in = values(comm.rank(), n);
          p.out.resize(n);
          p.expected = sums(comm.size(), n);
-         p.request = comm.allreduce_async(p.in, p.out, add, {.deadline = deadline});
+         p.request = comm.allreduce_async(p.in, p.out, add, {.timeout = timeout});
      }},
     {"allreduce of a list",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span deadline) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
          p.out = values(comm.rank(), n);
          p.more = values(comm.rank(), 3);
          p.expected = sums(comm.size(), n);
-         p.request =
-             comm.allreduce_async(hvd::fuse(p.more, p.out), hvd::sum, {.deadline = deadline});
+         p.request = comm.allreduce_async(hvd::fuse(p.more, p.out), hvd::sum, {.timeout = timeout});
      }},
     {"reduce",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span deadline) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
          const hvd::root root{comm.size() - 1};
          p.in = values(comm.rank(), n);
          if (comm.rank() == root.rank) {
@@ -86,51 +85,51 @@ const kind kinds[] = {
              p.expected = sums(comm.size(), n);
          }
          p.request =
-             comm.reduce_async(p.in, hvd::into(p.out), hvd::sum, root, {.deadline = deadline});
+             comm.reduce_async(p.in, hvd::into(p.out), hvd::sum, root, {.timeout = timeout});
      }},
     {"reduce_scatter",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span deadline) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
          const auto rank = std::size_t(comm.rank());
          p.in = values(comm.rank(), n * std::size_t(comm.size()));
          p.out.resize(n);
          p.expected = sums(comm.size(), n, n * rank);
          p.request =
-             comm.reduce_scatter_async(p.in, hvd::sum, hvd::into(p.out), {.deadline = deadline});
+             comm.reduce_scatter_async(p.in, hvd::sum, hvd::into(p.out), {.timeout = timeout});
      }},
     {"scan",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span deadline) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
          p.out = values(comm.rank(), n);
          p.expected = sums(comm.rank() + 1, n);
-         p.request = comm.scan_async(p.out, hvd::sum, {.deadline = deadline});
+         p.request = comm.scan_async(p.out, hvd::sum, {.timeout = timeout});
      }},
     {"broadcast",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span deadline) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
          p.out = values(comm.rank(), n);
          p.expected = values(1, n);
-         p.request = comm.broadcast_async(p.out, hvd::root{1}, {.deadline = deadline});
+         p.request = comm.broadcast_async(p.out, hvd::root{1}, {.timeout = timeout});
      }},
     {"allgather",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span deadline) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
          p.in = values(comm.rank(), n);
          p.out.resize(n * std::size_t(comm.size()));
          for (int r = 0; r < comm.size(); ++r)
              for (const float x : values(r, n)) p.expected.push_back(x);
-         p.request = comm.allgather_async(p.in, hvd::into(p.out), {.deadline = deadline});
+         p.request = comm.allgather_async(p.in, hvd::into(p.out), {.timeout = timeout});
      }},
     {"alltoall",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span deadline) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
          const auto rank = std::size_t(comm.rank()), size = std::size_t(comm.size());
          p.in = values(comm.rank(), n * size);
          p.out.resize(n * size);
          for (int r = 0; r < comm.size(); ++r)
              for (std::size_t i = 0; i < n; ++i) p.expected.push_back(value(r, n * rank + i));
-         p.request = comm.alltoall_async(p.in, hvd::into(p.out), {.deadline = deadline});
+         p.request = comm.alltoall_async(p.in, hvd::into(p.out), {.timeout = timeout});
      }},
 };
 
 enum class outcome { under_way, ended_well, failed };
 
-// One call, in which the ranks in `givers` have a deadline, which passes at some moment.
+// One call, in which the ranks in `givers` have a timeout, which passes at some moment.
 void try_once(const kind& call, const way& how, int ranks, std::size_t n,
               const std::vector<int>& givers, std::mt19937& random) {
     constexpr auto patience = 2ms;

@@ -191,14 +191,14 @@ void expect_named(const run_of_ranks& run, const std::vector<int>& named) {
 
 }  // namespace
 
-TEST_CASE("a rank that does not come is named by all, which have equal deadlines") {
+TEST_CASE("a rank that does not come is named by all, which have equal timeouts") {
     on_talkers(
         2,
         [](auto& comm, run_of_ranks& run) {
             std::vector<float> x(50000, 1);
             comm.allreduce(x, hvd::sum);
             if (run.is_last(comm.rank())) run.wait_for_others(comm, run.ranks - 1);
-            comm.allreduce(x, hvd::sum, {.name = "step", .deadline = span(400ms)});
+            comm.allreduce(x, hvd::sum, {.name = "step", .timeout = span(400ms)});
             comm.barrier();
         },
         [](const run_of_ranks& run) {
@@ -224,21 +224,21 @@ TEST_CASE("a rank that is slow in the middle of a call is named by all, whoever 
                         run.wait_for_others(comm, run.ranks - 1, span(1800ms));
                     return a + b;
                 };
-                comm.allreduce(x, sum, {.deadline = span(400ms)});
+                comm.allreduce(x, sum, {.timeout = span(400ms)});
                 comm.barrier();
             },
             [](const run_of_ranks& run) { expect_named(run, {run.ranks - 1}); });
     }
 }
 
-TEST_CASE("a deadline of one rank alone ends the call of all, which name the rank that is late") {
+TEST_CASE("a timeout of one rank alone ends the call of all, which name the rank that is late") {
     on_talkers(
         3,
         [](auto& comm, run_of_ranks& run) {
             std::vector<float> x(50000, 1);
             if (run.is_last(comm.rank())) run.wait_for_others(comm, run.ranks - 1);
             hvd::reduce_options options;
-            if (comm.rank() == 0) options.deadline = span(400ms);
+            if (comm.rank() == 0) options.timeout = span(400ms);
             comm.allreduce(x, hvd::sum, options);
             comm.barrier();
         },
@@ -251,7 +251,7 @@ TEST_CASE("two ranks that do not come are named together") {
         [](auto& comm, run_of_ranks& run) {
             std::vector<float> x(50000, 1);
             if (comm.rank() >= run.ranks - 2) run.wait_for_others(comm, run.ranks - 2);
-            comm.allreduce(x, hvd::sum, {.deadline = span(400ms)});
+            comm.allreduce(x, hvd::sum, {.timeout = span(400ms)});
             comm.barrier();
         },
         [](const run_of_ranks& run) {
@@ -273,8 +273,8 @@ TEST_CASE("if all ranks wait for each other, all name somebody else") {
             std::vector<float> x(50000, 1);
             comm.barrier();
             loses_letters = run.is_last(comm.rank());
-            comm.allreduce(x, hvd::sum, {.deadline = span(400ms)});
-            comm.barrier({.deadline = span(400ms)});
+            comm.allreduce(x, hvd::sum, {.timeout = span(400ms)});
+            comm.barrier({.timeout = span(400ms)});
         },
         [](const run_of_ranks& run) {
             for (int rank = 0; rank < run.ranks; ++rank) {
@@ -393,7 +393,7 @@ TEST_CASE("ranks that hear of a death know that it is one") {
     }
 }
 
-TEST_CASE("ranks whose data came as their deadlines passed name those that waited, or nobody") {
+TEST_CASE("ranks whose data came as their timeouts passed name those that waited, or nobody") {
     using hvd::detail::notice_of, hvd::detail::word;
     const auto after = [](const std::vector<int>& awaited_by_rank_1) {
         const auto notices = std::make_shared<board>(2);

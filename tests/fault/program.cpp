@@ -164,15 +164,15 @@ void calls_something_else(int& argc, char**& argv) {
 }
 
 // The late rank finds that the others have called the barrier. In its next call it finds that they
-// have given up. `deadline` is for the calls themselves; if it is 0, the communicator's holds.
-void is_late(int& argc, char**& argv, std::chrono::milliseconds deadline) {
+// have given up. `timeout` is for the calls themselves; if it is 0, the communicator's holds.
+void is_late(int& argc, char**& argv, std::chrono::milliseconds timeout) {
     hvd::mpi_environment environment(argc, argv);
     auto comm = communicator::world(options);
     work(comm, 10);
     if (fails(comm)) std::this_thread::sleep_for(4s);
     expect_peer_error(comm, [&] {
-        comm.barrier({.name = "epoch", .deadline = deadline});
-        comm.barrier({.name = "next epoch", .deadline = deadline});
+        comm.barrier({.name = "epoch", .timeout = timeout});
+        comm.barrier({.name = "next epoch", .timeout = timeout});
     });
 }
 
@@ -188,7 +188,7 @@ struct away_once {
 
 void is_late_in_making(int& argc, char**& argv) {
     hvd::mpi_environment environment(argc, argv);
-    options.deadline = 2s;
+    options.timeout = 2s;
     auto comm = hvd::communicator<hvd::observed<hvd::mpi, away_once>>::world(options);
     std::vector<int> all;
     for (int r = 0; r < comm.size(); ++r) all.push_back(r);
@@ -201,11 +201,11 @@ void is_late_in_making(int& argc, char**& argv) {
         say("rank " + std::to_string(comm.rank()) + " got peer_error of" + numbers(e.peers()) +
             ": " + e.what());
     }
-    before.barrier({.deadline = 20s});
+    before.barrier({.timeout = 20s});
 }
 
 // The last rank is busy with something else inside its call, whose request it does not test. Rank 0
-// gives up; the others have no deadline. No rank has the sum, and all blame rank 0.
+// gives up; the others have no timeout. No rank has the sum, and all blame rank 0.
 void is_busy_in_a_call(int& argc, char**& argv) {
     int given = -1;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &given);  // no thread makes progress
@@ -222,9 +222,8 @@ void is_busy_in_a_call(int& argc, char**& argv) {
                 request.wait();
             } else {
                 std::this_thread::sleep_for(500ms);
-                comm.allreduce(
-                    x, hvd::sum,
-                    {.deadline = comm.rank() == 0 ? 500ms : std::chrono::milliseconds()});
+                comm.allreduce(x, hvd::sum,
+                               {.timeout = comm.rank() == 0 ? 500ms : std::chrono::milliseconds()});
             }
         });
     }
@@ -249,7 +248,7 @@ void is_stopped_in_an_arena(int& argc, char**& argv) {
             if (std::exchange(stops, false)) raise(SIGSTOP);
             return a + b;
         };
-        const hvd::reduce_options o{.deadline =
+        const hvd::reduce_options o{.timeout =
                                         comm.rank() == 0 ? 500ms : std::chrono::milliseconds()};
         expect_peer_error(comm, [&] {
             if (how[0] == 'b') comm.allreduce(x, add, o);
@@ -275,8 +274,8 @@ void is_stopped_in_an_arena(int& argc, char**& argv) {
 // The late rank finds that the ranks that dropped their requests have given up.
 void drops_a_request(int& argc, char**& argv) {
     hvd::mpi_environment environment(argc, argv);
-    options.destructor_deadline = std::chrono::nanoseconds(500ms);
-    options.deadline = {};  // so that no other deadline ends the wait
+    options.destructor_timeout = std::chrono::nanoseconds(500ms);
+    options.timeout = {};  // so that no other timeout ends the wait
     auto comm = communicator::world(options);
     std::vector<float> x(1000);
     work(comm, 10);
@@ -341,7 +340,7 @@ private:
 void is_stopped(int& argc, char**& argv) {
     warden of_this_process;  // before MPI starts
     hvd::mpi_environment environment(argc, argv);
-    options.deadline = std::chrono::nanoseconds(500ms);
+    options.timeout = std::chrono::nanoseconds(500ms);
     constexpr std::size_t floats = 1 << 20;
     using call = void (*)(communicator&, std::span<float> in, std::span<float> out);
     const call calls[] = {
@@ -556,10 +555,10 @@ void uses_no_mpi(int& argc, char**& argv) {
 int main(int argc, char** argv) {
     const std::string how = argc > 1 ? argv[1] : "";
     if (argc > 2) options.node_size = std::atoi(argv[2]);
-    // If a rank was alone on its node, ranks on other nodes learn of its death only by a deadline.
-    options.deadline = (options.node_size == 1 && how != "returns_early") || how == "is_late"
-                           ? std::chrono::nanoseconds(2s)
-                           : std::chrono::nanoseconds(0);
+    // If a rank was alone on its node, ranks on other nodes learn of its death only by a timeout.
+    options.timeout = (options.node_size == 1 && how != "returns_early") || how == "is_late"
+                          ? std::chrono::nanoseconds(2s)
+                          : std::chrono::nanoseconds(0);
     const std::map<std::string, std::function<void()>> ways = {
         {"throws", [&] { throws(argc, argv); }},
         {"throws_and_catches", [&] { throws_and_catches(argc, argv); }},

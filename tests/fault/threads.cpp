@@ -158,7 +158,7 @@ TEST_CASE("a rank that is gone ends the making of communicators of a node's rank
     }
 }
 
-TEST_CASE("a rank beyond the deadline is named, and afterwards calls are refused") {
+TEST_CASE("a rank beyond the timeout is named, and afterwards calls are refused") {
     const auto late = [](const hvd::communicator_options& of_communicator,
                          const hvd::options& of_call) {
         std::atomic<int> named{0}, refused{0};
@@ -185,8 +185,8 @@ TEST_CASE("a rank beyond the deadline is named, and afterwards calls are refused
         CHECK(named == 2);
         CHECK(refused == 3);
     };
-    late({.deadline = 300ms}, {.name = "epoch"});
-    late({}, {.name = "epoch", .deadline = 300ms});
+    late({.timeout = 300ms}, {.name = "epoch"});
+    late({}, {.name = "epoch", .timeout = 300ms});
 }
 
 TEST_CASE("a request that is dropped waits for its peers no longer than a destructor may") {
@@ -207,7 +207,7 @@ TEST_CASE("a request that is dropped waits for its peers no longer than a destru
                 ++refused;
             }
         };
-        hvd::run_threads(ranks, run, {.destructor_deadline = 100ms});
+        hvd::run_threads(ranks, run, {.destructor_timeout = 100ms});
         CHECK(refused == ranks);
     }
 }
@@ -242,7 +242,7 @@ TEST_CASE("when a call has given up, no other rank writes to its tensor any more
                 over = true;
                 return;
             }
-            CHECK_THROWS_AS(comm.allreduce(x, slow_sum, {.deadline = 50ms}), hvd::peer_error);
+            CHECK_THROWS_AS(comm.allreduce(x, slow_sum, {.timeout = 50ms}), hvd::peer_error);
             x.assign(x.size(), -1);
             while (!over) std::this_thread::yield();
             CHECK(x == std::vector<float>(x.size(), -1));

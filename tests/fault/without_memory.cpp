@@ -257,13 +257,13 @@ TEST_CASE("the world and duplicates of handles are made on all ranks, or on none
         }
 }
 
-TEST_CASE("a rank that does not come to the making of the world is waited for until the deadline") {
+TEST_CASE("a rank that does not come to the making of the world is waited for until the timeout") {
     const failing_rank_does_not_hang guard;
     using namespace std::chrono_literals;
     auto comm = world();
     if (comm.size() < 2) return;
     if (comm.rank() == 0) std::this_thread::sleep_for(600ms);
-    thrown<hvd::peer_error>([] { communicator::world({.deadline = 200ms}); });
+    thrown<hvd::peer_error>([] { communicator::world({.timeout = 200ms}); });
     check_that_it_works(comm);
     auto other = communicator::world();
     check_that_it_works(other);
@@ -281,7 +281,7 @@ TEST_CASE("a making of the world that some ranks have left hinders no later one"
         for (int n = 0; n < tries; ++n) {
             communicator made;
             try {
-                made = communicator::world({.node_size = 1 + i % 2, .deadline = 20ms});
+                made = communicator::world({.node_size = 1 + i % 2, .timeout = 20ms});
             } catch (const hvd::peer_error&) {
             }
         }
@@ -365,6 +365,6 @@ TEST_CASE("a rank that finds no memory where data moves between nodes tells its 
                     run(comm, f, how);
                 }
         },
-        {.deadline = 3s});
+        {.timeout = 3s});
 }
 #endif

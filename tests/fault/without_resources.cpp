@@ -323,7 +323,7 @@ bool check_beginning(const layout& l, resource what, int victim, long n) {
     hvd_test::tcp_ranks job(l.ranks, l.host_size);
     job.start([&](int rank) {
         alarm(100);  // a rank that hangs ends
-        setenv("HVD_RENDEZVOUS_DEADLINE", "5s", 1);
+        setenv("HVD_START_TIMEOUT", "5s", 1);
         beginning& mine = all[rank];
         // The others have come when the rendezvous is stopped, or wait for that time.
         if (rank == victim) std::this_thread::sleep_for(50ms);
@@ -370,7 +370,7 @@ constexpr int elastic_steps = 5;
 
 void train(part& mine, bool is_victim, resource what, long n, hvd::run_elastic_options o) {
     alarm(100);  // a process that hangs ends
-    o.tcp.start_deadline = 500ms;
+    o.tcp.start_timeout = 500ms;
     double weight = 0;
     hvd::elastic::state state(weight);
     const shortage_here here(is_victim, what, shortage::from_then_on, n);

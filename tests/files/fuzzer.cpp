@@ -137,7 +137,7 @@ void read_options(FuzzedDataProvider& from) {
                        "tuning",
                        "chunk_bytes",
                        "4KiB",
-                       "elastic.least",
+                       "elastic.min_size",
                        "tcp:",
                        "1e99",
                        "-1"}));

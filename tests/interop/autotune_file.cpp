@@ -164,7 +164,7 @@ TEST_CASE("the first run searches, and the next one takes its result") {
                 std::vector<float> w(100), b(size);
                 //! [autotune_file]
                 hvd::engine engine{world};
-                hvd::autotune_options options{.most_steps = 500, .file = path};
+                hvd::autotune_options options{.max_steps = 500, .file = path};
                 auto tuner = hvd::autotune_with_file(engine, hvd::fuse(w, b), options);
                 while (!tuner.is_over()) {
                     engine.allreduce("layer", hvd::fuse(w, b), hvd::average).wait();

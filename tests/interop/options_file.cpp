@@ -42,7 +42,7 @@ std::string refusal(const std::string& text) {
 }
 
 const char* const yaml = R"(# the settings of a run
-deadline: 30s
+timeout: 30s
 cpus: [2, 0]
 tuning:
   chunk_bytes: 128KiB
@@ -55,13 +55,13 @@ engine:
 }  // namespace
 
 TEST_CASE("a file has the options as maps") {
-    const char* const json = R"({"deadline": "30s", "cpus": [2, 0],
+    const char* const json = R"({"timeout": "30s", "cpus": [2, 0],
         "tuning": {"chunk_bytes": "128KiB", "unstable": "most_carried=0,most_by_two=1K"},
         "engine": {"fusion_threshold": "64MiB", "prediction": false}})";
     for (const char* const text : {yaml, json}) {
         const auto all = hvd::read_configuration(written(text));
         const auto o = all.apply<hvd::communicator_options>();
-        CHECK(o.deadline.nanoseconds == 30'000'000'000);
+        CHECK(o.timeout.nanoseconds == 30'000'000'000);
         CHECK(o.cpus == std::vector<int>{2, 0});
         CHECK(o.tuning.chunk_bytes == 128 << 10);
         CHECK(o.tuning.unstable.most_carried == 0);
@@ -76,35 +76,34 @@ TEST_CASE("a file has the options as maps") {
 }
 
 TEST_CASE("the environment wins over the file, and the file over code that asks for it") {
-    const std::string path = written("deadline: 3s\nnode_size: 2\n");
-    const variables guard(values{{"HVD_CONFIG", path}, {"HVD_DEADLINE", "7s"}});
-    const hvd::communicator_options start{.destructor_deadline = std::chrono::seconds(1),
+    const std::string path = written("timeout: 3s\nnode_size: 2\n");
+    const variables guard(values{{"HVD_CONFIG", path}, {"HVD_TIMEOUT", "7s"}});
+    const hvd::communicator_options start{.destructor_timeout = std::chrono::seconds(1),
                                           .node_size = 5};
     auto o = hvd::options_from_environment_and_file(start);
-    CHECK(o.deadline.nanoseconds == 7'000'000'000);
+    CHECK(o.timeout.nanoseconds == 7'000'000'000);
     CHECK(o.node_size == 2);
-    CHECK(o.destructor_deadline.nanoseconds == 1'000'000'000);
+    CHECK(o.destructor_timeout.nanoseconds == 1'000'000'000);
     o.window_bytes = 4096;
     const auto from = hvd::configuration_from_environment_and_file();
     const std::string lines = "\n" + hvd::describe(o, from);
-    CHECK(lines.find("\ndeadline = 7s  # environment HVD_DEADLINE\n") != std::string::npos);
+    CHECK(lines.find("\ntimeout = 7s  # environment HVD_TIMEOUT\n") != std::string::npos);
     CHECK(lines.find("\nnode_size = 2  # file " + path + ":2\n") != std::string::npos);
     CHECK(lines.find("\nwindow_bytes = 4KiB  # code\n") != std::string::npos);
     CHECK(lines.find("\ncross_by_library = false  # default\n") != std::string::npos);
 }
 
 TEST_CASE("what is wrong in a file is refused with its line") {
-    CHECK(refusal("deadline: 3s\ntuning:\n  chunk_byte: 1K\n") ==
+    CHECK(refusal("timeout: 3s\ntuning:\n  chunk_byte: 1K\n") ==
           "3: tuning.chunk_byte is no option of hvd. Did you mean tuning.chunk_bytes?");
-    CHECK(refusal("deadline: 3s\n\nnode_size: x\n") ==
+    CHECK(refusal("timeout: 3s\n\nnode_size: x\n") ==
           "3: node_size is 'x'; it takes a number from 1 to 2147483647");
-    CHECK(
-        refusal("deadline: 3s\ndeadline: 4s\n").starts_with("2: deadline stands twice; first at "));
-    CHECK(refusal("deadline: [3s\n").find("it is no YAML: ") != std::string::npos);
+    CHECK(refusal("timeout: 3s\ntimeout: 4s\n").starts_with("2: timeout stands twice; first at "));
+    CHECK(refusal("timeout: [3s\n").find("it is no YAML: ") != std::string::npos);
     CHECK(refusal("tuning: {chunk_bytes: 1K").find("it is no YAML: ") != std::string::npos);
-    CHECK(refusal("- deadline\n") == "1: the file is no map");
+    CHECK(refusal("- timeout\n") == "1: the file is no map");
     CHECK(refusal("just text") == "1: the file is no map");
-    CHECK(refusal("deadline:\n").ends_with(": deadline has no value"));
+    CHECK(refusal("timeout:\n").ends_with(": timeout has no value"));
     CHECK(refusal(",").find("more than one document") != std::string::npos);
     CHECK(refusal("tuning: 3\n").starts_with("1: tuning is no option of hvd"));
     CHECK(refusal("a: {b: {c: {d: 1}}}\n") == "1: a.b.c has no value");
@@ -112,7 +111,7 @@ TEST_CASE("what is wrong in a file is refused with its line") {
     CHECK(refusal("cpus: [1, [2]]\n") == "1: cpus is a list of more than numbers");
     CHECK(refusal("cpus: [1, x]\n") ==
           "1: cpus is '1,x'; it takes numbers from 0 with commas between them");
-    CHECK(refusal("deadline: 1s\n---\ndeadline: 2s\n").find("more than one document") !=
+    CHECK(refusal("timeout: 1s\n---\ntimeout: 2s\n").find("more than one document") !=
           std::string::npos);
     CHECK_THROWS_WITH_AS(hvd::read_configuration("/nowhere/at.all"),
                          "hvd: the file of options '/nowhere/at.all' can't be read",
@@ -123,7 +122,7 @@ TEST_CASE("what is wrong in a file is refused with its line") {
 TEST_CASE("options_file snippet") {
     const variables guard(values{{"HVD_CONFIG", written("tuning: {chunk_bytes: 64KiB}\n")}});
     //! [options_file]
-    // HVD_CONFIG=run.yaml HVD_DEADLINE=30s ./train
+    // HVD_CONFIG=run.yaml HVD_TIMEOUT=30s ./train
     const auto options = hvd::options_from_environment_and_file();
     hvd::run_threads(
         2,
@@ -140,10 +139,10 @@ TEST_CASE("random files are read or refused, with an error of hvd") {
     std::mt19937 random(2);
     const auto roll = [&](std::size_t n) { return std::size_t(random()) % n; };
     const std::vector<std::string> words = {
-        "{",    "}",    "[",       "]",        ":",        ": ",     ", ",          "- ",
-        "\n",   "\n  ", "\t",      "&a ",      "*a",       "<<: ",   "!!int ",      "? ",
-        "| ",   "> ",   "---\n",   "...",      "\"",       "'",      "#",           "%YAML 1.2\n",
-        "~",    "null", "\\u0000", "\xff\xfe", "deadline", "tuning", "chunk_bytes", "engine",
+        "{",    "}",    "[",       "]",        ":",       ": ",     ", ",          "- ",
+        "\n",   "\n  ", "\t",      "&a ",      "*a",      "<<: ",   "!!int ",      "? ",
+        "| ",   "> ",   "---\n",   "...",      "\"",      "'",      "#",           "%YAML 1.2\n",
+        "~",    "null", "\\u0000", "\xff\xfe", "timeout", "tuning", "chunk_bytes", "engine",
         "cpus", "1",    "64",      "3s",       "[[[["};
     const char* const wanted = std::getenv("HVD_TEST_FUZZ");
     const int rounds = wanted != nullptr ? std::atoi(wanted) : 3000;

@@ -139,7 +139,7 @@ class Elastic(LauncherTest):
     def test_the_first_epoch_does_not_wait_for_ranks_that_die_before_it(self):
         program = ("sh", "-c", f"[ $HVD_RANK = 1 ] && kill -KILL $$; exec {WORKER} go")
         job = self.start_it("--event-log", "log", "-np", 3, "--min-np", 2, "--blacklist-cooldown-range", 1000, 2000, *program,
-                            HVD_RENDEZVOUS_DEADLINE="30min")
+                            HVD_START_TIMEOUT="30min")
         self.assertEqual(sorted(self.wait_for_size(2)["ranks"]), [0, 2])
         self.assert_ends_well(job, (0, 2))
 
@@ -220,7 +220,7 @@ class Elastic(LauncherTest):
             with self.subTest(size=size, least=least):
                 ended = self.run_elastic("-np", size, "--min-np", least, "env", f"HVD_TEST_EXIT={early}", WORKER, "go")
                 self.assertEqual(ended.returncode, 1, ended.stderr)
-                self.assertEqual(ended.stderr.count(f"processes here: {size - 1}, needed: {least} (HVD_MIN_SIZE), and nothing is started any more; missing: HVD_RANK {early};"), size - 1, ended.stderr)
+                self.assertEqual(ended.stderr.count(f"processes here: {size - 1}, needed: {least} (HVD_ELASTIC_MIN_SIZE), and nothing is started any more; missing: HVD_RANK {early};"), size - 1, ended.stderr)
                 self.assertRegex(ended.stderr, fr"(?m)^hvdrun: rank \d on localhost failed with exit code 1, .* after its start; rank {early} on localhost ended with 0 before the job was done; "
                                  fr"only 1 of at least {least} ranks \(--min-np\) ended with 0$")
 
@@ -333,7 +333,7 @@ class Elastic(LauncherTest):
 
     def test_each_rank_is_told_the_bounds(self):
         ended = self.run_it("-np", 2, "--min-np", 1, "--max-np", 3, "-H", "localhost:2", "--elastic-timeout", 7, "sh", "-c",
-                            "echo $HVD_RANK $HVD_SIZE $HVD_MIN_SIZE $HVD_MAX_SIZE $HVD_ELASTIC_DEADLINE $HVD_ELASTIC_CUT_OFF $HVD_RENDEZVOUS_SERVED", HVD_MIN_SIZE="9", HVD_ELASTIC_CUT_OFF="9")
+                            "echo $HVD_RANK $HVD_SIZE $HVD_ELASTIC_MIN_SIZE $HVD_ELASTIC_MAX_SIZE $HVD_ELASTIC_TIMEOUT $HVD_ELASTIC_CUT_OFF $HVD_RENDEZVOUS_SERVED", HVD_ELASTIC_MIN_SIZE="9", HVD_ELASTIC_CUT_OFF="9")
         self.assertEqual(sorted(ended.stdout.splitlines()), [f"[{r}]<stdout>:{r} 2 1 3 7000ms 30000ms 1" for r in range(2)])
 
     def test_an_interrupt_ends_the_job(self):

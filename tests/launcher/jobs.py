@@ -206,7 +206,7 @@ class Jobs(LauncherTest):
 
     def test_a_job_inside_a_rank_hides_the_variables_of_the_outer_one(self):
         outer = {"HVD_RANK": "7", "HVD_SIZE": "8", "HVD_LOCAL_RANK": "7", "HVD_LOCAL_SIZE": "8", "HVD_RENDEZVOUS": "192.0.2.1:1", "HVD_RENDEZVOUS_SERVED": "0",
-                 "HVD_SECRET": "ab" * 32, "HVD_SECRET_FILE": "/nowhere", "HVD_MIN_SIZE": "7", "HVD_MAX_SIZE": "8", "HVD_ELASTIC_DEADLINE": "7ms", "HVD_ELASTIC_CUT_OFF": "8ms"}
+                 "HVD_SECRET": "ab" * 32, "HVD_SECRET_FILE": "/nowhere", "HVD_ELASTIC_MIN_SIZE": "7", "HVD_ELASTIC_MAX_SIZE": "8", "HVD_ELASTIC_TIMEOUT": "7ms", "HVD_ELASTIC_CUT_OFF": "8ms"}
         own = {"HVD_RANK", "HVD_SIZE", "HVD_LOCAL_RANK", "HVD_LOCAL_SIZE", "HVD_RENDEZVOUS", "HVD_RENDEZVOUS_SERVED", "HVD_SECRET_FILE"}
         for hosts in ((), ("-H", "a", "--ssh-command", FAKE_SSH)):
             ended = self.run_it("-np", 1, *hosts, "env", HVD_TUNING="t", **outer)
@@ -214,7 +214,7 @@ class Jobs(LauncherTest):
             self.assertEqual(set(shown), own | {"HVD_TUNING"})
             self.assertEqual([name for name in own if shown[name] == outer[name]], [])
         # The script that names the hosts runs outside of the job, too.
-        ended = self.run_it("--min-np", 1, "--host-discovery-script", 'echo "localhost:$((1 + ${HVD_MIN_SIZE-0} + ${HVD_RANK-0}))"', "true", **outer)
+        ended = self.run_it("--min-np", 1, "--host-discovery-script", 'echo "localhost:$((1 + ${HVD_ELASTIC_MIN_SIZE-0} + ${HVD_RANK-0}))"', "true", **outer)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
         self.run_it("--min-np", 1, "--event-log", "log", "--host-discovery-script", "env >seen; echo localhost", "true", **outer)
         self.assertEqual([line for line in (self.folder / "seen").read_text().splitlines() if line.startswith("HVD_")], [])

@@ -39,9 +39,9 @@ class Lines(LauncherTest):
             "--output-filename out --mca pml ob1")
 
     def test_the_users_secret_goes_along(self):
-        seals = f"HVD_SEAL_STATES=1 HVD_SECRET_FILE={self.folder}/mine "
+        seals = f"HVD_ELASTIC_SEAL_STATES=1 HVD_SECRET_FILE={self.folder}/mine "
         self.assertEqual(self.line(OPEN_MPI_5, "-np", 2, "--secret-file", "mine"),
-                         f"{seals}mpirun {AS_ROOT}-n 2 --host localhost:2 --bind-to none --map-by slot -x HVD_SEAL_STATES -x HVD_SECRET_FILE --output tag")
+                         f"{seals}mpirun {AS_ROOT}-n 2 --host localhost:2 --bind-to none --map-by slot -x HVD_ELASTIC_SEAL_STATES -x HVD_SECRET_FILE --output tag")
 
     def test_open_mpi_4_on_many_hosts(self):
         line = self.line(OPEN_MPI_4, "-H", ",".join(f"h{i}:1" for i in range(64)))
@@ -56,7 +56,7 @@ class Lines(LauncherTest):
     def test_open_mpi_bears_the_loss_of_ranks_of_elastic_jobs(self):
         for version, more in ((OPEN_MPI_4, ""), (OPEN_MPI_5, "--runtime-options error-nonzero-status=0 ")):
             line = self.line(version, "-np", 3, "--min-np", 2)
-            self.assertIn(f" --enable-recovery {more}-x HVD_MIN_SIZE=2 ", line)
+            self.assertIn(f" --enable-recovery {more}-x HVD_ELASTIC_MIN_SIZE=2 ", line)
             self.assertNotIn("--enable-recovery", self.line(version, "-np", 3))
         self.assert_mpi_refused(MPICH, ["-np", 3, "--min-np", 2], "--restart starts it again")
         self.assert_mpi_refused(SLURM, ["-np", 3, "--min-np", 2], "--restart starts it again")

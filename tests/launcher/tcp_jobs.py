@@ -60,7 +60,7 @@ class TcpJobs(LauncherTest):
         self.assert_sums(self.run_it("-np", 2, "--secret-file", file, PROGRAM), 2)
 
     def test_a_rank_with_another_secret_does_not_take_part(self):
-        ended = self.run_it("-np", 2, "-x", "HVD_RENDEZVOUS_DEADLINE=500ms", "sh", "-c",
+        ended = self.run_it("-np", 2, "-x", "HVD_START_TIMEOUT=500ms", "sh", "-c",
                             f'[ $HVD_RANK = 0 ] || {{ umask 077; printf %064d 7 >other; export HVD_SECRET_FILE=other; }}\nexec {PROGRAM}')
         self.assertEqual(ended.returncode, 1, ended.stderr)
         self.assertIn("]<stderr>:hvd: ", ended.stderr)

@@ -72,9 +72,9 @@ public:
     // Waits until all ranks are at the end of a test case. A rank that left it by an exception may
     // have left the others in a collective. Then it does not wait for the watchdog.
     void meet() {
-        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+        const auto timeout = std::chrono::steady_clock::now() + std::chrono::seconds(10);
         await_all([&] {
-            if (excepted && std::chrono::steady_clock::now() > deadline)
+            if (excepted && std::chrono::steady_clock::now() > timeout)
                 abort(
                     "an exception ended this rank's test case and the others do not reach its end");
         });

@@ -37,7 +37,7 @@ public:
     void begin(std::string what) {
         const std::lock_guard lock(mutex_);
         what_ = std::move(what);
-        deadline_ = clock::now() + patience_;
+        timeout_ = clock::now() + patience_;
     }
 
     // Returns true if any test case has begun.
@@ -54,12 +54,12 @@ private:
     void watch() {
         std::unique_lock lock(mutex_);
         while (!ended_) {
-            if (clock::now() >= deadline_) {
+            if (clock::now() >= timeout_) {
                 bark_(what_.empty() ? "the time before the first test case" : what_);
                 return;
             }
-            const auto deadline = deadline_;
-            changed_.wait_until(lock, deadline);
+            const auto timeout = timeout_;
+            changed_.wait_until(lock, timeout);
         }
     }
 
@@ -68,7 +68,7 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::string what_;
-    clock::time_point deadline_ = clock::now() + patience_;
+    clock::time_point timeout_ = clock::now() + patience_;
     bool ended_ = false;
     std::thread thread_;
 };

@@ -151,9 +151,9 @@ TEST_CASE("a rank that is killed is named by all others, with small and large te
             kill_rank, check_rank);
 }
 
-TEST_CASE("a rank that is stopped is named when the deadline passes, and goes on afterwards") {
+TEST_CASE("a rank that is stopped is named when the timeout passes, and goes on afterwards") {
     const auto reduce = [](int, std::atomic<int>& done) {
-        auto comm = communicator::world({.deadline = 500ms});
+        auto comm = communicator::world({.timeout = 500ms});
         work(comm, done, 1000);
     };
     on_working_ranks(
@@ -266,7 +266,7 @@ TEST_CASE("a rank in another time namespace is late, and not dead") {
     job.start([&](int rank) {
         const auto reduce = [&] {
             return reported(all[rank], [&] {
-                auto comm = communicator::world({.deadline = 20s});
+                auto comm = communicator::world({.timeout = 20s});
                 for (int i = 0; i < 3; ++i) {
                     if (rank == 1) std::this_thread::sleep_for(200ms);
                     comm.barrier();
@@ -398,7 +398,7 @@ hvd::tcp_options options_of(int rank, int size, const hvd::detail::rendezvous_se
     o.rendezvous = "127.0.0.1:" + std::to_string(server.port());
     o.rendezvous_served = true;
     o.secret = std::string_view(hvd::detail::hex_of(secret));
-    o.start_deadline = 500ms;
+    o.start_timeout = 500ms;
     return o;
 }
 
@@ -412,7 +412,7 @@ TEST_CASE("ranks may be threads that give their options") {
     for (int r = 0; r < 3; ++r)
         threads.emplace_back([&, r] {
             auto own = options_of(r, 3, server, secret);
-            own.start_deadline = 20s;
+            own.start_timeout = 20s;
             own.host_id = "host" + std::to_string(r);
             for (int i = 0; i < 3; ++i) {  // the ranks meet once
                 auto comm = communicator::world(own);
@@ -433,7 +433,7 @@ TEST_CASE("ranks that encrypt and ranks that don't make no communicator, and say
         hvd::detail::rendezvous_server server(0, 2, secret, 20s);
         std::thread serves([&] { CHECK(server.serve()); });
         auto own = options_of(0, 2, server, secret);
-        own.start_deadline = 20s;
+        own.start_timeout = 20s;
         std::thread other([&, own]() mutable {
             own.rank = encrypts;
             const std::string why = "rank " + std::to_string(1 - encrypts) +
@@ -488,11 +488,11 @@ TEST_CASE("rank 0 serves the rendezvous if no launcher does, and names who does 
     own.size = 2;
     own.rendezvous = "127.0.0.1:" + std::to_string(port);
     own.secret = std::string_view(hvd::detail::hex_of(secret));
-    own.start_deadline = 300ms;
+    own.start_timeout = 300ms;
     own.rank = 0;
     CHECK_THROWS_WITH_AS(communicator::world(own),
                          doctest::Contains("rank 1 of 2 did not come in time"), hvd::peer_error);
-    own.start_deadline = 20s;
+    own.start_timeout = 20s;
     std::thread other([own]() mutable {
         own.rank = 1;
         auto comm = communicator::world(own);
@@ -512,7 +512,7 @@ TEST_CASE("wrong options say which one is wrong") {
         own.rendezvous = "127.0.0.1:7000";
         own.rendezvous_served = true;
         own.secret = std::string(64, 'a');
-        own.start_deadline = 100ms;
+        own.start_timeout = 100ms;
         change(own);
         CHECK_THROWS_WITH_AS(communicator::world(own), doctest::Contains(text), hvd::usage_error);
     };
@@ -526,7 +526,7 @@ TEST_CASE("wrong options say which one is wrong") {
             [](auto& o) { o.rendezvous = "no-such-host.invalid:1"; });
     refused("the secret of the job, HVD_SECRET_FILE, is missing", [](auto& o) { o.secret = ""; });
     refused("HVD_SECRET has no secret", [](auto& o) { o.secret = "abc"; });
-    refused("no such interface", [](auto& o) { o.interface = "nosuch0"; });
+    refused("no such interface", [](auto& o) { o.network_interface = "nosuch0"; });
     refused("HVD_ADDRESS names the host no-such-host.invalid",
             [](auto& o) { o.address = "no-such-host.invalid"; });
 }

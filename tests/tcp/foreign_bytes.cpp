@@ -98,7 +98,7 @@ TEST_CASE("a changed byte of a call's header is an error or nothing, in an allre
     for (const int host_size : {1, 2})
         suffer_all(host_size + 1, host_size, [](communicator& comm) {
             std::vector<float> x(3, float(comm.rank() + 1));
-            comm.allreduce(x, hvd::sum, {.name = "gradient", .deadline = 2s});
+            comm.allreduce(x, hvd::sum, {.name = "gradient", .timeout = 2s});
             const int n = comm.size();
             return x == std::vector<float>(3, float(n * (n + 1) / 2));
         });
@@ -108,7 +108,7 @@ TEST_CASE("a changed byte of a call's header is an error or nothing, in an allga
     suffer_all(2, 1, [](communicator& comm) {
         const std::vector<int> x(std::size_t(comm.rank() + 2), comm.rank());
         std::vector<int> all(5);
-        comm.allgather(x, hvd::into(all), {.name = "gradient", .deadline = 2s});
+        comm.allgather(x, hvd::into(all), {.name = "gradient", .timeout = 2s});
         return all == std::vector<int>{0, 0, 1, 1, 1};
     });
 }

@@ -82,7 +82,7 @@ std::string await_loss(gloo_messages& m) {
     return why;
 }
 
-hvd::communicator_options on_nodes_of_one() { return {.deadline = 20s, .node_size = 1}; }
+hvd::communicator_options on_nodes_of_one() { return {.timeout = 20s, .node_size = 1}; }
 
 }  // namespace
 
@@ -253,7 +253,7 @@ TEST_CASE("ranks of tcp and of gloo refuse each other by name, on one host and o
     for (const int host_size : {0, 1}) {
         hvd_test::tcp_ranks job(2, host_size);
         job.start([](int rank) {
-            const hvd::communicator_options within{.deadline = 20s};
+            const hvd::communicator_options within{.timeout = 20s};
             try {
                 if (rank == 0) (void)hvd::communicator<hvd::tcp>::world(within);
                 else (void)hvd::communicator<hvd::gloo>::world(within);

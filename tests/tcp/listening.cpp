@@ -126,7 +126,7 @@ TEST_CASE("an interface restricts where a process listens, but for what its host
     hvd::tcp_options o;
     CHECK(addresses_for_ranks(o, false).empty());
     REQUIRE(addresses_for_ranks(o, true).size() == 1);
-    o.interface = "lo";
+    o.network_interface = "lo";
     const auto of_interface = addresses_for_ranks(o, false);
     REQUIRE_FALSE(of_interface.empty());
     for (const host_address& a : of_interface) CHECK(a.is_loopback());

@@ -46,8 +46,8 @@ struct outcome {
 // A rendezvous in a thread of its own.
 class served {
 public:
-    served(int size, const shared_secret& secret, hvd::time_span deadline)
-        : server(0, size, secret, deadline), thread_([this] {
+    served(int size, const shared_secret& secret, hvd::time_span timeout)
+        : server(0, size, secret, timeout), thread_([this] {
               try {
                   result.served = server.serve();
               } catch (const hvd::peer_error& e) {
@@ -368,7 +368,7 @@ TEST_CASE("who says nothing is dropped: a stranger, and a rank that does not reg
     CHECK(is_closed(unregistered));
 }
 
-TEST_CASE("a rendezvous that says nothing is not waited for beyond the deadline") {
+TEST_CASE("a rendezvous that says nothing is not waited for beyond the timeout") {
     const shared_secret secret = new_secret();
     const listening_socket listener(0);
     pending_connections waiting(secret, rendezvous_rank);

@@ -32,7 +32,7 @@ void on_own_gpus(F f) {
         hvd::run_threads(ranks,
                          [&](hvd::communicator<host>& world) {
                              cudaSetDevice(world.rank());
-                             hvd::communicator<Backend> gpus(world, {.deadline = 100s});
+                             hvd::communicator<Backend> gpus(world, {.timeout = 100s});
                              f(world, gpus, [&] { cudaSetDevice((world.rank() + 1) % gpus_here); });
                          },
                          {.node_size = ranks});

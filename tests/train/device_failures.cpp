@@ -131,7 +131,7 @@ TEST_CASE_TEMPLATE("the host waits before an optimizer of the user's steps, whic
     }
 }
 
-TEST_CASE("a step whose deadline passes changes no parameter") {
+TEST_CASE("a step whose timeout passes changes no parameter") {
     for (const bool sharded : {false, true})
         train_on_every_backend(
             [&](auto& world, auto& gpus) {
@@ -154,12 +154,12 @@ TEST_CASE("a step whose deadline passes changes no parameter") {
                 }
                 world.barrier();
             },
-            {.deadline = 500ms * slowness, .destructor_deadline = 200ms * slowness});
+            {.timeout = 500ms * slowness, .destructor_timeout = 200ms * slowness});
 }
 
 namespace {
 
-// True if peers that are not told wait on the host, until their deadline.
+// True if peers that are not told wait on the host, until their timeout.
 template <class Comm>
 bool waits_on_host(const Comm&) {
     return !std::is_same_v<typename Comm::backend_type, hvd::nccl>;

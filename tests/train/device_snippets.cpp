@@ -29,7 +29,7 @@ void trainer(hvd::communicator<hvd::threads>& world) {
                db1 = db1_memory.view();
     const stream stream;
     //! [distributed_optimizer]
-    hvd::communicator<hvd::nccl> gpus(world, {.deadline = 30s});
+    hvd::communicator<hvd::nccl> gpus(world, {.timeout = 30s});
     hvd::distributed_optimizer optimizer(gpus, hvd::optimizers::adamw<float>{.rate = 0.001f});
     optimizer.register_parameter("w1", w1, dw1);  // device views of values and gradient
     optimizer.register_parameter("b1", b1, db1);
@@ -78,7 +78,7 @@ void trainer(hvd::communicator<hvd::threads>& world) {
 }
 
 void sparse(hvd::communicator<hvd::threads>& world) {
-    hvd::communicator<hvd::nccl> gpus(world, {.deadline = 30s});
+    hvd::communicator<hvd::nccl> gpus(world, {.timeout = 30s});
     const tensor<float> values_memory(std::vector<float>(12, 1)),
         gradient_memory(std::vector<float>(12)), rows_memory{5, 6, 7, 8, 9, 10};
     const tensor<std::int64_t> indices_memory{1, 3};

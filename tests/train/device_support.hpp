@@ -15,7 +15,7 @@ using in_nodes = hvd::hierarchical<hvd::nccl, host>;
 // Runs f(world, gpus) on ranks with an emulated GPU each, in nodes of `node` ranks.
 template <class Backend, class F>
 void train_on(int ranks, int node, F f,
-              const hvd::communicator_options& options = {.deadline = 100s}) {
+              const hvd::communicator_options& options = {.timeout = 100s}) {
     INFO("on ", ranks, " ranks in nodes of ", node);
     hvd::run_threads(ranks,
                      [&](hvd::communicator<host>& world) {
@@ -30,7 +30,7 @@ void train_on(int ranks, int node, F f,
 
 // Runs f on 1 to 4 ranks with every backend.
 template <class F>
-void train_on_every_backend(F f, const hvd::communicator_options& options = {.deadline = 100s}) {
+void train_on_every_backend(F f, const hvd::communicator_options& options = {.timeout = 100s}) {
     for (int ranks = 1; ranks <= 4; ++ranks) {
         train_on<hvd::nccl>(ranks, ranks, f, options);
         train_on<hvd::staged<host>>(ranks, ranks, f, options);

@@ -97,7 +97,7 @@ TEST_CASE("clipping a norm that is no number still leaves the step out and lower
 }
 
 TEST_CASE("the scale has limits") {
-    hvd::loss_scale scale{.value = 4, .interval = 1, .least = 2, .most = 16};
+    hvd::loss_scale scale{.value = 4, .interval = 1, .min = 2, .max = 16};
     for (int i = 0; i < 5; ++i) CHECK(scale.update(true));
     CHECK(scale.value == 16);
     for (int i = 0; i < 5; ++i) CHECK_FALSE(scale.update(false));

@@ -118,13 +118,13 @@ TEST_CASE("each variable is read into its member, and no two are alike") {
         CHECK(all.entries()[0].key == s.key);
         CHECK(all.entries()[0].value == written);
     });
-    const auto o = options_of({{"HVD_DEADLINE", "1500ms"},
+    const auto o = options_of({{"HVD_TIMEOUT", "1500ms"},
                                {"HVD_CHUNK_BYTES", "3K"},
                                {"HVD_CROSS_BY_LIBRARY", "1"},
                                {"HVD_CPUS", "3,1,2"},
                                {"HVD_NODE_SIZE", "2"},
                                {"HVD_WAITING_NOTICE", "3"}});
-    CHECK(o.deadline.nanoseconds == 1'500'000'000);
+    CHECK(o.timeout.nanoseconds == 1'500'000'000);
     CHECK(o.tuning.chunk_bytes == 3072);
     CHECK(o.cross_by_library);
     CHECK(o.cpus == std::vector<int>{3, 1, 2});
@@ -144,7 +144,7 @@ TEST_CASE("sizes and times take suffixes") {
     CHECK(bytes("1G") == 1 << 30);
     CHECK(bytes("1GiB") == 1 << 30);
     const auto time = [](const char* text) {
-        return options_of({{"HVD_DEADLINE", text}}).deadline.nanoseconds;
+        return options_of({{"HVD_TIMEOUT", text}}).timeout.nanoseconds;
     };
     CHECK(time("0") == 0);
     CHECK(time("0s") == 0);
@@ -249,19 +249,20 @@ TEST_CASE("an error names the variable, the value and what is permitted") {
     CHECK(refusal({{"HVD_CHUNK_BYTES", "100"}}) ==
           "hvd: HVD_CHUNK_BYTES is '100'; it takes bytes from 64 to 1GiB, a multiple of 64 "
           "(K, KiB, M, MiB, G, GiB)");
-    CHECK(refusal({{"HVD_DEADLINE", "5"}}) ==
-          "hvd: HVD_DEADLINE is '5'; it takes a time from 0 to 43200min (ns, us, ms, s, min)");
+    CHECK(refusal({{"HVD_TIMEOUT", "5"}}) ==
+          "hvd: HVD_TIMEOUT is '5'; it takes a time from 0 to 43200min (ns, us, ms, s, min)");
     CHECK(refusal({{"HVD_CROSS_BY_LIBRARY", "yes"}}) ==
           "hvd: HVD_CROSS_BY_LIBRARY is 'yes'; it takes true, false, 1 or 0");
-    CHECK(refusal<hvd::engine_options>({{"HVD_CACHE_CAPACITY", "-1"}}) ==
-          "hvd: HVD_CACHE_CAPACITY is '-1'; it takes a number from 0");
+    CHECK(refusal<hvd::engine_options>({{"HVD_ENGINE_CACHE_CAPACITY", "-1"}}) ==
+          "hvd: HVD_ENGINE_CACHE_CAPACITY is '-1'; it takes a number from 0");
 }
 
 TEST_CASE("a variable that hvd does not know is refused, with the one that was meant") {
     CHECK(refusal({{"HVD_DEADLIN", "5s"}}) ==
           "hvd: the environment has HVD_DEADLIN, which is no variable of hvd. Did you mean "
-          "HVD_DEADLINE?");
-    CHECK(refusal({{"HVD_FUSION_TRESHOLD", "5M"}}).ends_with("Did you mean HVD_FUSION_THRESHOLD?"));
+          "HVD_TIMEOUT?");
+    CHECK(refusal({{"HVD_FUSION_TRESHOLD", "5M"}})
+              .ends_with("Did you mean HVD_ENGINE_FUSION_THRESHOLD?"));
     CHECK(refusal({{"HVD_NOTHING_LIKE_THIS_ONE", "5"}}) ==
           "hvd: the environment has HVD_NOTHING_LIKE_THIS_ONE, which is no variable of hvd");
     CHECK(refusal({{"HVD_", "5"}}) == "hvd: the environment has HVD_, which is no variable of hvd");
@@ -274,28 +275,28 @@ TEST_CASE("a variable that hvd does not know is refused, with the one that was m
 }
 
 TEST_CASE("the environment wins over code that asks for it, and leaves the rest") {
-    const variables guard(values{{"HVD_DEADLINE", "5s"}});
-    const hvd::communicator_options start{.deadline = std::chrono::seconds(1), .node_size = 3};
+    const variables guard(values{{"HVD_TIMEOUT", "5s"}});
+    const hvd::communicator_options start{.timeout = std::chrono::seconds(1), .node_size = 3};
     const auto o = hvd::options_from_environment(start);
-    CHECK(o.deadline.nanoseconds == 5'000'000'000);
+    CHECK(o.timeout.nanoseconds == 5'000'000'000);
     CHECK(o.node_size == 3);
     CHECK(o.window_bytes == hvd::communicator_options{}.window_bytes);
 }
 
 TEST_CASE("a later value wins, and a wrong one is refused though another wins") {
     hvd::configuration both;
-    both.add("deadline", "1s", "one");
-    both.add("deadline", "2s", "two");
-    CHECK(both.apply<hvd::communicator_options>().deadline.nanoseconds == 2'000'000'000);
+    both.add("timeout", "1s", "one");
+    both.add("timeout", "2s", "two");
+    CHECK(both.apply<hvd::communicator_options>().timeout.nanoseconds == 2'000'000'000);
     hvd::configuration wrong;
-    wrong.add("deadline", "soon", "run.yaml:3");
-    wrong.add("deadline", "2s", "two");
+    wrong.add("timeout", "soon", "run.yaml:3");
+    wrong.add("timeout", "2s", "two");
     CHECK_THROWS_WITH_AS(wrong.apply<hvd::communicator_options>(),
-                         "hvd: run.yaml:3: deadline is 'soon'; it takes a time from 0 to "
+                         "hvd: run.yaml:3: timeout is 'soon'; it takes a time from 0 to "
                          "43200min (ns, us, ms, s, min)",
                          hvd::usage_error);
-    CHECK_THROWS_WITH_AS(wrong.add("deadlines", "2s", "here"),
-                         "hvd: here: deadlines is no option of hvd. Did you mean deadline?",
+    CHECK_THROWS_WITH_AS(wrong.add("timeouts", "2s", "here"),
+                         "hvd: here: timeouts is no option of hvd. Did you mean timeout?",
                          hvd::usage_error);
 }
 
@@ -309,13 +310,13 @@ TEST_CASE("HVD_CONFIG is not passed over by a program that reads no file") {
 }
 
 TEST_CASE("describe says where each value comes from") {
-    const variables guard(values{{"HVD_DEADLINE", "5s"}, {"HVD_NODE_SIZE", "2"}});
+    const variables guard(values{{"HVD_TIMEOUT", "5s"}, {"HVD_NODE_SIZE", "2"}});
     const auto from = hvd::configuration::from_environment();
     auto o = from.apply<hvd::communicator_options>();
     o.node_size = 4;
     o.tuning.unstable.most_carried = 0;
     const std::string lines = "\n" + hvd::describe(o, from);
-    CHECK(lines.find("\ndeadline = 5s  # environment HVD_DEADLINE\n") != std::string::npos);
+    CHECK(lines.find("\ntimeout = 5s  # environment HVD_TIMEOUT\n") != std::string::npos);
     CHECK(lines.find("\nnode_size = 4  # code\n") != std::string::npos);
     CHECK(lines.find("\ntuning.unstable = most_carried=0  # code\n") != std::string::npos);
     CHECK(lines.find("\nwindow_bytes = 256KiB  # default\n") != std::string::npos);

@@ -291,16 +291,16 @@ TEST_CASE("a call that waited while another ran has a track of its own") {
 }
 
 TEST_CASE("the environment says whether there is a timeline") {
-    const hvd_test::variables guard({{"HVD_TIMELINE", "run.{rank}.json"},
-                                     {"HVD_TIMELINE_MOST_BYTES", "1MiB"},
+    const hvd_test::variables guard({{"HVD_TIMELINE_FILE", "run.{rank}.json"},
+                                     {"HVD_TIMELINE_MAX_BYTES", "1MiB"},
                                      {"HVD_TIMELINE_MARK_UNITS", "1"}});
     const auto o = hvd::options_from_environment<hvd::timeline_options>();
     CHECK(o.file == "run.{rank}.json");
-    CHECK(o.most_bytes == 1 << 20);
+    CHECK(o.max_bytes == 1 << 20);
     CHECK(o.mark_units);
-    const hvd_test::variables wrong(hvd_test::values{{"HVD_TIMELINE_MOST_BYTES", "1KiB"}});
+    const hvd_test::variables wrong(hvd_test::values{{"HVD_TIMELINE_MAX_BYTES", "1KiB"}});
     CHECK_THROWS_WITH_AS(hvd::options_from_environment<hvd::timeline_options>(),
-                         doctest::Contains("HVD_TIMELINE_MOST_BYTES is '1KiB'"), hvd::usage_error);
+                         doctest::Contains("HVD_TIMELINE_MAX_BYTES is '1KiB'"), hvd::usage_error);
 }
 
 TEST_CASE("a forked child leaves the timeline to its parent") {
@@ -327,7 +327,7 @@ TEST_CASE("a timeline that is full has the ends of all spans that were open") {
     trace_recorder recorder;
     hvd::timeline_options options;
     options.file = (folder / "run.json").string();
-    options.most_bytes = 65536;
+    options.max_bytes = 65536;
     recorder.start(options, {});
     const auto text_of = [&] {
         std::ifstream file(file_of_rank(options.file, 0));
@@ -357,7 +357,7 @@ TEST_CASE("a timeline that is full has the ends of all spans that were open") {
     }
     const auto summary = recorder.stop();
     CHECK(summary.dropped > 0);
-    CHECK(summary.bytes <= options.most_bytes);
+    CHECK(summary.bytes <= options.max_bytes);
     CHECK(events("B") == open);
     CHECK(events("E") == open);
 }

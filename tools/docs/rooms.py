@@ -35,7 +35,7 @@ ROOMS = [
     Room("transport/frames", "messages on a connection of hvd's own"),
     Room("transport/tcp", "how processes meet, authenticate each other and connect"),
     Room("backend", "the policies that a user names for the host, and their endpoints", "calls"),
-    Room("execution", "the order of calls on a communicator, waiting, deadlines, the progress thread", "what a call does"),
+    Room("execution", "the order of calls on a communicator, waiting, timeouts, the progress thread", "what a call does"),
     Room("collective/call", "what all collectives share: arguments, checks, types of results"),
     Room("collective/fused", "gathers and scatters of lists"),
     Room("collective", "one file for each collective: its arguments and its result", "which backend runs it"),

@@ -12,9 +12,9 @@ namespace {
 
 hvd::detail::coordinator_rules rules_of(const options& o, int ranks) {
     auto bounds = hvd::detail::launched_options<hvd::elastic_options>();
-    bounds.least = o.min_np;
-    bounds.most = o.max_np;
-    bounds.join_deadline = hvd::time_span::of_nanoseconds(std::int64_t(o.elastic_timeout * 1e9));
+    bounds.min_size = o.min_np;
+    bounds.max_size = o.max_np;
+    bounds.timeout = hvd::time_span::of_nanoseconds(std::int64_t(o.elastic_timeout * 1e9));
     return hvd::detail::coordinator_rules_of({.size = ranks}, bounds);
 }
 

@@ -13,12 +13,19 @@ namespace hvdrun {
 namespace {
 
 // Those of a job in which this hvdrun itself may run.
-constexpr std::array set_by_hvdrun = {
-    "HVD_RANK",           "HVD_SIZE",        "HVD_LOCAL_RANK",
-    "HVD_LOCAL_SIZE",     "HVD_RENDEZVOUS",  "HVD_RENDEZVOUS_SERVED",
-    "HVD_SECRET",         "HVD_SECRET_FILE", "HVD_SEAL_STATES",
-    "HVD_MIN_SIZE",       "HVD_MAX_SIZE",    "HVD_ELASTIC_DEADLINE",
-    "HVD_ELASTIC_CUT_OFF"};
+constexpr std::array set_by_hvdrun = {"HVD_RANK",
+                                      "HVD_SIZE",
+                                      "HVD_LOCAL_RANK",
+                                      "HVD_LOCAL_SIZE",
+                                      "HVD_RENDEZVOUS",
+                                      "HVD_RENDEZVOUS_SERVED",
+                                      "HVD_SECRET",
+                                      "HVD_SECRET_FILE",
+                                      "HVD_ELASTIC_SEAL_STATES",
+                                      "HVD_ELASTIC_MIN_SIZE",
+                                      "HVD_ELASTIC_MAX_SIZE",
+                                      "HVD_ELASTIC_TIMEOUT",
+                                      "HVD_ELASTIC_CUT_OFF"};
 
 std::string in_milliseconds(double s) { return std::to_string(std::llround(s * 1000)) + "ms"; }
 
@@ -46,7 +53,7 @@ environment forwarded(const options& o) {
 environment secret_of_user(const options& o) {
     if (o.secret_file.empty()) return {};
     return {{"HVD_SECRET_FILE", std::filesystem::absolute(o.secret_file).string()},
-            {"HVD_SEAL_STATES", "1"}};
+            {"HVD_ELASTIC_SEAL_STATES", "1"}};
 }
 
 environment contract(const options& o, const placement& place, int ranks,
@@ -57,13 +64,13 @@ environment contract(const options& o, const placement& place, int ranks,
                           {"HVD_LOCAL_SIZE", std::to_string(place.local_size)},
                           {"HVD_RENDEZVOUS", rendezvous},
                           {"HVD_RENDEZVOUS_SERVED", "1"}};
-    if (!o.interface.empty()) result["HVD_INTERFACE"] = o.interface;
+    if (!o.interface.empty()) result["HVD_NETWORK_INTERFACE"] = o.interface;
     // The next job has the user's secret, too, and no other one.
-    if (!o.secret_file.empty()) result["HVD_SEAL_STATES"] = "1";
+    if (!o.secret_file.empty()) result["HVD_ELASTIC_SEAL_STATES"] = "1";
     if (!o.is_elastic()) return result;
-    result["HVD_MIN_SIZE"] = std::to_string(o.min_np);
-    result["HVD_MAX_SIZE"] = std::to_string(o.max_np);
-    result["HVD_ELASTIC_DEADLINE"] = in_milliseconds(o.elastic_timeout);
+    result["HVD_ELASTIC_MIN_SIZE"] = std::to_string(o.min_np);
+    result["HVD_ELASTIC_MAX_SIZE"] = std::to_string(o.max_np);
+    result["HVD_ELASTIC_TIMEOUT"] = in_milliseconds(o.elastic_timeout);
     // A rank that is lost for longer counts as failed.
     result["HVD_ELASTIC_CUT_OFF"] = in_milliseconds(o.start_timeout);
     return result;

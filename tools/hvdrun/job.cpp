@@ -174,12 +174,12 @@ void job::wait_for_something() {
         files_.push_back({one.errors(), POLLIN, 0});
         files_.push_back({one.wants_to_write() ? one.input() : -1, POLLOUT, 0});
     }
-    const bool has_deadlines = is_ending() || !failed_.empty() || slots_.awaits_time(seconds()) ||
-                               (discovery_ != nullptr && discovery_->is_running()) ||
-                               std::any_of(ranks_.begin(), ranks_.end(), [](const rank& one) {
-                                   return !one.has_started() || one.has_ended() || one.is_asked();
-                               });
-    ::poll(files_.data(), nfds_t(files_.size()), has_deadlines ? 50 : 1000);
+    const bool has_timeouts = is_ending() || !failed_.empty() || slots_.awaits_time(seconds()) ||
+                              (discovery_ != nullptr && discovery_->is_running()) ||
+                              std::any_of(ranks_.begin(), ranks_.end(), [](const rank& one) {
+                                  return !one.has_started() || one.has_ended() || one.is_asked();
+                              });
+    ::poll(files_.data(), nfds_t(files_.size()), has_timeouts ? 50 : 1000);
 }
 
 void job::move_bytes() {

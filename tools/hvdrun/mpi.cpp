@@ -109,7 +109,7 @@ void add_open_mpi(parts& p, bool is_5, const std::map<std::string, std::string>&
         p.add({"--enable-recovery"});
         // Else the next rank that is lost ends the job after one has left with an exit code.
         if (is_5) p.add({"--runtime-options", "error-nonzero-status=0"});
-        p.add({"-x", "HVD_MIN_SIZE=" + std::to_string(p.o.min_np)});
+        p.add({"-x", "HVD_ELASTIC_MIN_SIZE=" + std::to_string(p.o.min_np)});
     }
     if (!is_5 && p.hosts.size() >= many_hosts) {
         mca("plm_rsh_no_tree_spawn", "true");

@@ -84,7 +84,7 @@ STAGES = [
     {"name": "training", "build": "clang", "parallel": 2, "tests": ["train", "interop"], "but": ["apart", "emulated", "interop.torch*", "interop.dlib*"],
      "packages": ["venv"], "cpu": [300, 300], "units": [17, 14]},
     {"name": "engine", "build": "clang", "parallel": 2, "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [140, 140], "units": [11, 7]},
-    # Ranks and jobs that wait for a deadline need no processor.
+    # Ranks and jobs that wait for a timeout need no processor.
     {"name": "elastic", "build": "clang", "parallel": 3, "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [200, 270], "units": [7, 8]},
     {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 4, "packages": ["network"], "cpu": [250, 330], "units": [10, 15]},
     {"name": "launcher", "build": "clang", "parallel": 3, "tests": ["launcher"], "packages": ["venv"], "packages_of_all": ["slurm"], "cpu": [90, 80], "units": [10, 8]},

@@ -360,7 +360,7 @@ static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
 
 /// Makes one MPI call for each call of a plain tensor. MPI detects disagreements of ranks, and
 /// determines the bits. It reduces only as MPI does: no 16-bit floats and no callables. It has no
-/// deadlines, since MPI gives up no call: a `.deadline` is refused.
+/// timeouts, since MPI gives up no call: a `.timeout` is refused.
 template <>
 struct direct<mpi> {
     using endpoint_type = detail::direct_mpi_endpoint;

@@ -68,7 +68,7 @@ public:
                                      const communicator_options& options) {
         require_running();
         owner<mpi_endpoint> made(new mpi_endpoint(window_of(options)));
-        made->steps_ = mpi_steps(limit_of(options.deadline));
+        made->steps_ = mpi_steps(limit_of(options.timeout));
         made->set_up(members);
         made->find_place(options);
         return made;
@@ -208,7 +208,7 @@ protected:
     template <class Endpoint>
     static owner<Endpoint> made(MPI_Comm handle, bool duplicates,
                                 const communicator_options& options) {
-        mpi_steps steps(limit_of(options.deadline));
+        mpi_steps steps(limit_of(options.timeout));
         MPI_Comm comm = duplicates ? MPI_COMM_NULL : handle;
         owner<Endpoint> endpoint;
         mpi_endpoint* made = nullptr;

@@ -79,7 +79,7 @@ public:
     // Returns this rank's part of a new segment of its node, in which rank r has `bytes[r]`. It is
     // null on all ranks if the system refuses it to one. Ranks that share no memory get memory of
     // their own. All ranks come, which have prepared arenas(); what they tell each other travels
-    // over the channel, which has a deadline. Behind the last of it, a rank may still fail alone.
+    // over the channel, which has a timeout. Behind the last of it, a rank may still fail alone.
     template <header_channel C, class Endpoint>
     std::byte* share(C& channel, const Endpoint& endpoint, std::span<const std::size_t> bytes) {
         const int me = endpoint.rank();

@@ -48,7 +48,7 @@ public:
                           "hvd: input and output have different element types");
             const auto view = to_view(in);
             if constexpr (is_direct<B> && !is_strided<decltype(view)>) {
-                access::direct_endpoint_of(self(), collective::allgather, o.deadline)
+                access::direct_endpoint_of(self(), collective::allgather, o.timeout)
                     ->allgather(view.data(), out.view.data(), view.size(), out.view.size());
             } else {
                 gather_call<view_of<const In&>, given_memory> call(collective::allgather, view,

@@ -207,11 +207,11 @@ private:
     template <class In, class Out, class Op>
     void reduce_views(const In& in, const Out& out, const Op& op, const reduce_options& o) {
         if constexpr (is_direct<B> && !is_strided<In> && !is_strided<Out>) {
-            access::direct_endpoint_of(self(), collective::allreduce, o.deadline)
+            access::direct_endpoint_of(self(), collective::allreduce, o.timeout)
                 ->allreduce(in.data(), out.data(), in.size(), op, o);
         } else {
             allreduce_call<In, Out, Op> call(in, out, op, o);
-            access::run(static_cast<Comm&>(*this), call.op, o.deadline);
+            access::run(static_cast<Comm&>(*this), call.op, o.timeout);
         }
     }
 

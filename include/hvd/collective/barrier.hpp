@@ -17,13 +17,13 @@ public:
     /// Returns when every rank has called it.
     ///
     /// **Collective**: all ranks, in the same order of calls.
-    /// @throws hvd::peer_error naming the ranks that did not come within the deadline,
+    /// @throws hvd::peer_error naming the ranks that did not come within the timeout,
     /// hvd::mismatch_error if a rank makes another call.
     /// @snippet tests/docs/snippets.cpp barrier
     void barrier(const options& o = {}) {
         Comm& self = static_cast<Comm&>(*this);
         if constexpr (is_direct<B>) {
-            access::direct_endpoint_of(self, collective::barrier, o.deadline)->barrier();
+            access::direct_endpoint_of(self, collective::barrier, o.timeout)->barrier();
         } else {
             barrier_call call(o);
             run_call(self, call, o);

@@ -173,7 +173,7 @@ private:
     void run_views(const In& in, const Out& out, root r, const options& o) {
         if constexpr (is_direct<B> && !is_strided<In> && !is_strided<Out>) {
             const auto endpoint =
-                access::direct_endpoint_of(self(), collective::broadcast, o.deadline);
+                access::direct_endpoint_of(self(), collective::broadcast, o.timeout);
             if (bytes_of(in) != bytes_of(out) && own().rank() == r.rank)
                 std::memmove(bytes_of(out), bytes_of(in),
                              in.size() * sizeof(typename Out::value_type));

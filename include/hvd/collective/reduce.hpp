@@ -132,7 +132,7 @@ private:
     template <class In, class Out, class Op>
     void run_views(const In& in, const Out& out, const Op& op, root r, const reduce_options& o) {
         if constexpr (is_direct<B> && !is_strided<In> && !is_strided<Out>) {
-            access::direct_endpoint_of(self(), collective::reduce, o.deadline)
+            access::direct_endpoint_of(self(), collective::reduce, o.timeout)
                 ->reduce(in.data(), out.data(), in.size(), op, r.rank, o);
         } else {
             reduce_call<In, Out, Op> call(in, out, op, r, own().rank(), own().size(), o);

@@ -115,7 +115,7 @@ class [[nodiscard("hvd: the memory of an arena ends with it")]] arena
 public:
     /// Makes an arena with room for `bytes` on this rank. Ranks may differ. **Collective**: all
     /// ranks of `comm`.
-    /// All ranks get an arena, or all throw, within the communicator's deadline.
+    /// All ranks get an arena, or all throw, within the communicator's timeout.
     /// @throws hvd::usage_error on all ranks if the system refuses the memory, naming the sizes.
     template <class Backend>
     arena(communicator<Backend>& comm, std::size_t bytes)

@@ -51,7 +51,7 @@ owner<E> endpoint_of(const Handle& handle, Ownership ownership,
 /// the thread that makes its first call, until `hand_over`; with `.threads_take_turns` several
 /// threads use it, one at a time. Different communicators may be used by different threads. After
 /// `fork` the child may not use it. The destructor waits for calls under way, at most
-/// `destructor_deadline`, and tells the peers.
+/// `destructor_timeout`, and tells the peers.
 /// @tparam Backend an empty type that models `hvd::host_backend`: `threads`, `mpi`, …
 /// @snippet tests/docs/snippets.cpp communicator
 template <class Backend>
@@ -118,7 +118,7 @@ public:
     }
 
     /// Makes a communicator of all ranks, on its own duplicate. All ranks get it, or all throw,
-    /// within the deadline of the options. **Collective**.
+    /// within the timeout of the options. **Collective**.
     [[nodiscard("hvd: a communicator ends with its object")]] static communicator world(
         const communicator_options& options = {})
         requires requires { endpoint_type::world(options); };
@@ -170,7 +170,7 @@ public:
 
     /// Makes a communicator of the given ranks, in ascending order. It is empty on all others.
     /// **Collective**: all ranks of this communicator, with the same list. Roots of the result are
-    /// its own ranks. All ranks get the communicator, or all throw, within this one's deadline.
+    /// its own ranks. All ranks get the communicator, or all throw, within this one's timeout.
     /// Horovod: process sets.
     /// @throws hvd::usage_error for a rank that does not exist or occurs twice; hvd::peer_error if
     /// another rank could not make it.

@@ -7,25 +7,25 @@
 
 namespace hvd::inline v0::detail {
 
-inline options options_until(time_point limit) { return {.deadline = span_until(limit)}; }
+inline options options_until(time_point limit) { return {.timeout = span_until(limit)}; }
 
-// All ranks of the bootstrap are here: its calls that know no deadline wait for nobody afterwards.
+// All ranks of the bootstrap are here: its calls that know no timeout wait for nobody afterwards.
 template <class Bootstrap>
 void meet(Bootstrap& bootstrap, const char* name, const communicator_options& options) {
-    agree(access::session_of(bootstrap), agreement_header(name), limit_of(options.deadline));
+    agree(access::session_of(bootstrap), agreement_header(name), limit_of(options.timeout));
 }
 
-// Ranks that came to their deadline in a part of the work have until then to say so. So it is told
+// Ranks that came to their timeout in a part of the work have until then to say so. So it is told
 // to all before the communicator that carries it gives up.
 inline time_point limit_to_tell(time_point limit, const communicator_options& options) {
-    return limit == never ? never : limit + options.destructor_deadline.nanoseconds;
+    return limit == never ? never : limit + options.destructor_timeout.nanoseconds;
 }
 
 // This rank's part of a communicator, which is made on all ranks or on none.
 template <class Bootstrap, class F>
 auto make_on_all(Bootstrap& bootstrap, const char* name, const communicator_options& options,
                  F&& make) {
-    const time_point limit = limit_to_tell(limit_of(options.deadline), options);
+    const time_point limit = limit_to_tell(limit_of(options.timeout), options);
     return run_on_all(access::session_of(bootstrap), name, limit, make);
 }
 

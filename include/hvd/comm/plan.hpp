@@ -91,8 +91,8 @@ struct plan_layout final : counted {};
 // to bring its state together.
 class ranks_of_plan {
 public:
-    ranks_of_plan(session& own, shared<plan_layout>& layout, time_span deadline)
-        : own_(own), layout_(layout), deadline_(deadline) {}
+    ranks_of_plan(session& own, shared<plan_layout>& layout, time_span timeout)
+        : own_(own), layout_(layout), timeout_(timeout) {}
 
     bool has(const shared<plan_layout>& known) const {
         return layout_ && known.get() == layout_.get();
@@ -104,23 +104,23 @@ public:
 
     session& channel() { return own_; }
     time_point limit() const {
-        return deadline_.nanoseconds > 0 ? now() + deadline_.nanoseconds : never;
+        return timeout_.nanoseconds > 0 ? now() + timeout_.nanoseconds : never;
     }
     // **Collective**. The bytes of all ranks.
     gathered<std::byte> gather(slice<const std::byte> mine) {
         gathered<std::byte> all;
-        const options o{.name = "state of a step", .deadline = deadline_};
+        const options o{.name = "state of a step", .timeout = timeout_};
         gather_call<tensor_view<const std::byte>, gathered<std::byte>*> call(
             collective::allgather, view(mine.data(), mine.size()), &all, root{}, true, own_.size(),
             o);
-        own_.run(own_, call.op, deadline_);
+        own_.run(own_, call.op, timeout_);
         return all;
     }
 
 private:
     session& own_;
     shared<plan_layout>& layout_;
-    time_span deadline_;
+    time_span timeout_;
 };
 
 // A call of any type that a plan keeps.
@@ -162,7 +162,7 @@ public:
     /// empty.
     void run() {
         require();
-        session_->run(*session_, *call_->op, deadline_);
+        session_->run(*session_, *call_->op, timeout_);
     }
 
     /// The next runs belong to this epoch of a training. Ranks compare it in each run, without a
@@ -197,9 +197,9 @@ public:
         }
     void run_and_apply(Step& step) {
         require();
-        detail::ranks_of_plan ranks(*session_, call_->layout, deadline_);
+        detail::ranks_of_plan ranks(*session_, call_->layout, timeout_);
         const detail::update_of_plan run(*call_->op, step.begin(ranks));
-        session_->run(*session_, *call_->op, deadline_);
+        session_->run(*session_, *call_->op, timeout_);
         run.finish();
         step.end();
     }
@@ -212,14 +212,14 @@ public:
         };
         const detail::call_header& entry = call_->op->entry;
         const detail::session_scope held(session_->user(), detail::name_of(entry.kind));
-        const auto queued = detail::prepare(
-            *session_, entry.kind, options{.name = entry.name, .deadline = deadline_}, [&] {
-                detail::progress::of(*session_);
-                return detail::shared<run_of_plan>::make();
-            });
+        const auto queued = detail::prepare(*session_, entry.kind,
+                                            options{.name = entry.name, .timeout = timeout_}, [&] {
+                                                detail::progress::of(*session_);
+                                                return detail::shared<run_of_plan>::make();
+                                            });
         queued->call = call_;
         queued->op = call_->op;
-        detail::progress::submit(*session_, queued, deadline_);
+        detail::progress::submit(*session_, queued, timeout_);
         return request(queued);
     }
 
@@ -228,12 +228,12 @@ private:
     friend class detail::plan_calls;
 
     plan(detail::shared<detail::session> session, detail::shared<detail::kept_call> call,
-         time_span deadline)
-        : session_(std::move(session)), call_(std::move(call)), deadline_(deadline) {
+         time_span timeout)
+        : session_(std::move(session)), call_(std::move(call)), timeout_(timeout) {
         detail::operation& op = *call_->op;
         op.buffer = &call_->buffer;
         op.entry.making_plan = op.only_agree = true;
-        session_->run(*session_, op, deadline);
+        session_->run(*session_, op, timeout);
         op.entry.making_plan = op.only_agree = false;
         op.entry.plan = session_->next_plan();
         call_->name = std::string_view(op.entry.name);
@@ -245,7 +245,7 @@ private:
 
     detail::shared<detail::session> session_;
     detail::shared<detail::kept_call> call_;
-    time_span deadline_{};
+    time_span timeout_{};
 };
 
 namespace detail {
@@ -329,7 +329,7 @@ protected:
         return plan<B>(
             session(),
             prepare(own(), kind, o, [&] { return shared<kept<decltype(make())>>::make(make); }),
-            o.deadline);
+            o.timeout);
     }
 
 private:

@@ -41,7 +41,7 @@ public:
     int size() const noexcept { return int(members_.size()); }
 
     /// Returns the communicator of `rank`. It does not wait for the other ranks; calls on the
-    /// communicator do, up to their deadline. The communicator may be moved to another thread.
+    /// communicator do, up to their timeout. The communicator may be moved to another thread.
     ///
     /// A rank whose communicator has ended, or was given up after an error, may ask again. The n-th
     /// communicators of all ranks belong together. All ranks of one communicator name the same

@@ -160,7 +160,7 @@ Comm make_subset(Comm& comm, const char* name, int context, Members members) {
                 choose();
                 if (is_member)
                     prepared =
-                        endpoint.prepare_subset(ranks, context, limit_of(own.options().deadline));
+                        endpoint.prepare_subset(ranks, context, limit_of(own.options().timeout));
             });
             meet_on_all(own, name, never, context, [&](const auto& gone) {
                 if (!is_member) return;

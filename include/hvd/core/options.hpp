@@ -12,7 +12,7 @@
 
 namespace hvd::inline v0 {
 
-/// A span of time in options. Any `std::chrono` duration converts (`.deadline = 5s`); hvd itself
+/// A span of time in options. Any `std::chrono` duration converts (`.timeout = 5s`); hvd itself
 /// does not include `<chrono>`. The longest span is 146 years.
 class time_span {
 public:
@@ -89,7 +89,7 @@ inline constexpr borrow_t borrow{};
 /// Options of a call.
 struct options {
     std::string_view name = {};  ///< for errors and timelines; need not be unique
-    time_span deadline = {};     ///< for this call; 0 takes the communicator's
+    time_span timeout = {};      ///< for this call; 0 takes the communicator's
 };
 
 /// Options of a reduction. Horovod: `prescale_factor`, `postscale_factor`.
@@ -97,14 +97,14 @@ struct reduce_options {
     std::string_view name = {};  ///< for errors and timelines
     double prescale = 1;         ///< each rank's tensor is multiplied by it before the reduction
     double postscale = 1;        ///< the result is multiplied by it
-    time_span deadline = {};     ///< for this call; 0 takes the communicator's
+    time_span timeout = {};      ///< for this call; 0 takes the communicator's
 };
 
 /// Options of a new communicator. All ranks give the same.
 struct communicator_options {
-    time_span deadline = {};  ///< for every call; 0 waits without a limit, as MPI does
-    time_span destructor_deadline = time_span::of_nanoseconds(detail::tuning::destructor_deadline);
-    /// a call without a deadline that has waited for so long writes once, to the sink of
+    time_span timeout = {};  ///< for every call; 0 waits without a limit, as MPI does
+    time_span destructor_timeout = time_span::of_nanoseconds(detail::tuning::destructor_timeout);
+    /// a call without a timeout that has waited for so long writes once, to the sink of
     /// `set_error_sink`, for which ranks; 0 never does. A negative span takes HVD_WAITING_NOTICE
     /// (whole seconds) from the environment, or else 10 s
     time_span waiting_notice = time_span::of_nanoseconds(-1);
@@ -112,7 +112,7 @@ struct communicator_options {
     /// environment, or else the real nodes
     int node_size = 0;
     bool cross_by_library =
-        /// MPI only: an allreduce uses MPI_Allreduce between nodes. MPI_Allreduce has no deadline
+        /// MPI only: an allreduce uses MPI_Allreduce between nodes. MPI_Allreduce has no timeout
         /// and determines the bits. Elements and operations that MPI lacks go as without this
         /// option
         false;
@@ -140,8 +140,8 @@ namespace detail {
             throw usage_error(rank,
                               text("hvd: ", negative_time(name, value), " (rank ", rank, ")"));
     };
-    check("deadline", options.deadline);
-    check("destructor_deadline", options.destructor_deadline);
+    check("timeout", options.timeout);
+    check("destructor_timeout", options.destructor_timeout);
 }
 
 }  // namespace detail

@@ -145,11 +145,11 @@ constexpr std::int64_t sleep_after = 20 * millisecond;
 // Time of one such sleep. Not measured.
 constexpr std::int64_t sleep_time = 50 * microsecond;
 
-// Time in which the ranks of a new engine find each other, unless the communicator's deadline is
+// Time in which the ranks of a new engine find each other, unless the communicator's timeout is
 // longer. Not measured.
-constexpr std::int64_t engine_start_deadline = 30 * second;
+constexpr std::int64_t engine_start_timeout = 30 * second;
 
-// Time after which a rank that waits without a deadline says for whom, unless an option or the
+// Time after which a rank that waits without a timeout says for whom, unless an option or the
 // environment says otherwise. Steps of training take less, and a person at a terminal waits as
 // long before looking for a reason. Not measured.
 constexpr std::int64_t waiting_notice = 10 * second;
@@ -158,7 +158,7 @@ constexpr std::int64_t waiting_notice = 10 * second;
 
 // Time that a destructor waits for calls under way, unless an option says
 // otherwise. Not measured.
-constexpr std::int64_t destructor_deadline = 2 * second;
+constexpr std::int64_t destructor_timeout = 2 * second;
 // Time after which a rank of one node no longer waits for a process that may still reach for its
 // tensors: the process may have been stopped. Not measured.
 constexpr std::int64_t reach_patience = 1 * second;

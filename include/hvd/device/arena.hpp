@@ -28,7 +28,7 @@ std::shared_ptr<device_session> session_with_arenas(communicator<B>& comm) {
 ///
 /// **Collective**: all ranks make it with the same size, and ask for the same tensors in the same
 /// order. It ends on all ranks at about the same time: they wait for each other, at most until the
-/// destructor's deadline. The memory lives as long as the arena, which outlives the plans and calls
+/// destructor's timeout. The memory lives as long as the arena, which outlives the plans and calls
 /// that use it. Not movable.
 /// @snippet tests/device/snippets.cpp device_arena
 class [[nodiscard("hvd: the memory of an arena ends with it")]] device_arena {

@@ -99,19 +99,19 @@ void describe_reduction(collective_call& call, const Op& op, const device_reduce
 // enqueued.
 class device_arguments {
 public:
-    device_arguments(device_session& session, collective kind, time_span deadline,
+    device_arguments(device_session& session, collective kind, time_span timeout,
                      bool of_plan = false)
         : session_(session),
-          deadline_(deadline),
+          timeout_(timeout),
           of_plan_(of_plan),
           label_(name_of(kind)),
           rank_(session.rank()),
           size_(std::size_t(session.size())),
           exchanges_in_place_(session.exchanges_in_place()) {
         call.entry.kind = kind;
-        if (deadline.nanoseconds < 0) [[unlikely]]
-            refuse(text("hvd: ", label_, " on rank ", rank_, ": ",
-                        negative_time("deadline", deadline)));
+        if (timeout.nanoseconds < 0) [[unlikely]]
+            refuse(
+                text("hvd: ", label_, " on rank ", rank_, ": ", negative_time("timeout", timeout)));
     }
 
     template <class In, class Out>
@@ -198,7 +198,7 @@ public:
 private:
     // The peers of a plan are told when they agree on it.
     [[gnu::cold, noreturn]] void refuse(const message& why) const {
-        if (!of_plan_) post_refusal(session_, call.entry.kind, why, session_.limit_for(deadline_));
+        if (!of_plan_) post_refusal(session_, call.entry.kind, why, session_.limit_for(timeout_));
         throw usage_error(rank_, why);
     }
 
@@ -235,7 +235,7 @@ private:
     }
 
     device_session& session_;
-    time_span deadline_;
+    time_span timeout_;
     bool of_plan_;
     const char* label_;
     int rank_;

@@ -71,7 +71,7 @@ public:
             throw usage_error(s.rank(), detail::text("hvd: ", label, " on rank ", s.rank(), ": ",
                                                      who, " needs the host at each run and can't ",
                                                      "be captured into a CUDA graph"));
-        const detail::time_point limit = s.limit_for(calls_->deadline);
+        const detail::time_point limit = s.limit_for(calls_->timeout);
         const cudaStream_t where = s.enter(stream);
         s.guarded([&] {
             detail::launch_tiles_of(calls_->first_tile(), calls_->before, where, s.rank());

@@ -13,7 +13,7 @@ class device_plan_maker {
 public:
     device_plan_maker(device_session& session, collective kind, const device_plan_options& o)
         : session_(session), options_(o) {
-        calls->deadline = o.deadline;
+        calls->timeout = o.timeout;
         entry_.kind = kind;
         entry_.fused = entry_.making_plan = true;
         entry_.prescale = o.prescale;
@@ -21,9 +21,9 @@ public:
         store(entry_.name, o.name);
         calls->name = std::string_view(entry_.name);
         calls->label = entry_.label();
-        if (o.deadline.nanoseconds < 0)
+        if (o.timeout.nanoseconds < 0)
             refuse(text("hvd: ", calls->label, " on rank ", session_.rank(), ": ",
-                        negative_time("deadline", o.deadline)));
+                        negative_time("timeout", o.timeout)));
     }
 
     call_header& entry() { return entry_; }
@@ -98,7 +98,7 @@ public:
             check(c);
         }
         entry_.content = content_.value();
-        const time_point limit = session_.limit_for(options_.deadline);
+        const time_point limit = session_.limit_for(options_.timeout);
         exchange_after(try_to_place(packs, unpacks), [&] { agree(session_, entry_, limit); });
         if (calls->buffer != nullptr)
             session_.share_memory(calls->buffer.get(), calls->buffer_bytes, limit);
@@ -325,7 +325,7 @@ private:
     device_plan single(collective kind, const tensor_ref& t, const device_plan_options& o,
                        F&& describe, std::shared_ptr<const void> function = {}) const {
         auto maker = make(kind, o);
-        device_arguments a(*session(), kind, o.deadline, true);
+        device_arguments a(*session(), kind, o.timeout, true);
         try {
             describe(a);
         } catch (const usage_error& e) {

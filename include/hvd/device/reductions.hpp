@@ -12,7 +12,7 @@ std::vector<collective_call> calls_of_reduction(device_session& session, const F
                                                 const Op& op, const device_reduce_options& o) {
     std::vector<collective_call> calls;
     list.for_each([&](const auto& x) {
-        device_arguments a(session, collective::allreduce, o.deadline);
+        device_arguments a(session, collective::allreduce, o.timeout);
         a.tensors(x, x);
         a.call.entry.count = x.size();
         describe_reduction<B, element_of<decltype(x)>>(a.call, op, o);
@@ -61,7 +61,7 @@ public:
         } else if constexpr (is_fused<std::remove_cvref_t<X>>) {
             const auto operation = as_operation(op);
             return start(session(), calls_of_reduction<B>(*session(), x, operation, o), "allreduce",
-                         o.stream, o.deadline);
+                         o.stream, o.timeout);
         } else {
             return allreduce_async(x, x, op, o);
         }
@@ -139,14 +139,14 @@ private:
     template <class In, class Out, class Op>
     device_arguments reduction(collective kind, const In& in, const Out& out, const Op& op,
                                const device_reduce_options& o) const {
-        device_arguments a(*session(), kind, o.deadline);
+        device_arguments a(*session(), kind, o.timeout);
         a.tensors(in, out);
         describe_reduction<B, element_of<In>>(a.call, op, o);
         return a;
     }
 
     device_request begin(const device_arguments& a, const device_reduce_options& o) const {
-        return start(session(), {&a.call, 1}, a.label(), o.stream, o.deadline);
+        return start(session(), {&a.call, 1}, a.label(), o.stream, o.timeout);
     }
 };
 

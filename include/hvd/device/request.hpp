@@ -17,7 +17,7 @@ struct device_access;
 ///
 /// **Buffers** of the call stay untouched until it is complete. **Completion**: `wait()`, a
 /// `test()` that is true, or the destructor. The destructor waits until the communicator's
-/// `destructor_deadline` at most; then the communicator is given up. After `wait(stream)` the
+/// `destructor_timeout` at most; then the communicator is given up. After `wait(stream)` the
 /// stream's later work comes after the call. The request is empty, and complete, for a plan that
 /// was captured into a CUDA graph.
 /// @throws hvd::peer_error for late and dead peers, hvd::nccl_error and hvd::cuda_error for
@@ -54,7 +54,7 @@ public:
     /// True for a call that nobody has waited for.
     explicit operator bool() const noexcept { return session_ != nullptr; }
 
-    /// Checks once if the call is complete. After its deadline it throws as `wait()` does.
+    /// Checks once if the call is complete. After its timeout it throws as `wait()` does.
     bool test() {
         if (session_ == nullptr) return true;
         if (!session_->test(done_, label_, limit_)) return false;
@@ -62,15 +62,15 @@ public:
         return true;
     }
 
-    /// The host waits, at most until the call's deadline.
+    /// The host waits, at most until the call's timeout.
     void wait() {
         if (const auto session = std::exchange(session_, nullptr))
             session->wait(done_, label_, limit_);
     }
 
     /// Makes later work of `stream` wait. The host goes on, and the request is empty. The call's
-    /// deadline still holds: past it, or if a rank fails, a thread gives the communicator up, so
-    /// that the stream goes on, and the next call throws the reason. A call without a deadline is
+    /// timeout still holds: past it, or if a rank fails, a thread gives the communicator up, so
+    /// that the stream goes on, and the next call throws the reason. A call without a timeout is
     /// not watched.
     /// @throws hvd::usage_error for a stream that is being captured; hvd::peer_error if the
     /// communicator was given up.
@@ -106,7 +106,7 @@ namespace detail {
 // Begins what `enqueue(stream, limit)` enqueues.
 template <class F>
 device_request begin_call(const std::shared_ptr<device_session>& session, const char* label,
-                          device_stream stream, time_span deadline, F&& enqueue) {
+                          device_stream stream, time_span timeout, F&& enqueue) {
     const device_session::inside turn(*session);
     const current_device here(session->device(), session->rank());
     if (session->is_captured(stream))
@@ -114,7 +114,7 @@ device_request begin_call(const std::shared_ptr<device_session>& session, const 
                           text("hvd: ", label, " on rank ", session->rank(),
                                ": its stream is being captured into a graph, which takes only "
                                "plans: their ranks agreed on it"));
-    const time_point limit = session->limit_for(deadline);
+    const time_point limit = session->limit_for(timeout);
     const cudaStream_t where = session->enter(stream);
     enqueue(where, limit);
     session->leave(stream);
@@ -166,8 +166,8 @@ inline void enqueue_calls(device_session& session, std::span<const collective_ca
 // Begins the calls as one.
 inline device_request start(const std::shared_ptr<device_session>& session,
                             std::span<const collective_call> calls, const char* label,
-                            device_stream stream, time_span deadline) {
-    return begin_call(session, label, stream, deadline, [&](cudaStream_t where, time_point limit) {
+                            device_stream stream, time_span timeout) {
+    return begin_call(session, label, stream, timeout, [&](cudaStream_t where, time_point limit) {
         enqueue_calls(*session, calls, label, where, limit);
     });
 }

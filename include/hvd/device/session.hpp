@@ -104,11 +104,11 @@ public:
     // meanwhile.
     virtual void look_for_errors(const char* label) { refuse_if_broken(label); }
 
-    time_point limit_for(time_span deadline) const {
-        return limit_of(deadline.nanoseconds <= 0 ? options_.deadline : deadline);
+    time_point limit_for(time_span timeout) const {
+        return limit_of(timeout.nanoseconds <= 0 ? options_.timeout : timeout);
     }
 
-    time_point destructor_limit() const { return now() + options_.destructor_deadline.nanoseconds; }
+    time_point destructor_limit() const { return now() + options_.destructor_timeout.nanoseconds; }
 
     // Makes a call of CUDA. If it fails, peers may still read this rank's tensors, so it ends all
     // calls before the caller frees them.

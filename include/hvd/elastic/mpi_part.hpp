@@ -25,7 +25,7 @@ public:
         MPI_Comm_rank(MPI_COMM_WORLD, &own.rank);
         MPI_Comm_size(MPI_COMM_WORLD, &own.size);
         world_ = own.size;
-        mpi_steps steps(limit_of(own.start_deadline));
+        mpi_steps steps(limit_of(own.start_timeout));
         // MPI_Finalize would wait for the ranks that have not come.
         try {
             make_together(steps, own, bounds);

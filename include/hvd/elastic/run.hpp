@@ -325,7 +325,7 @@ struct run_elastic_options {
 /// half of them do and all others are known to be gone: see docs/elastic.md. A process takes part
 /// in a job once. A newcomer needs objects that fit those of the others, or it leaves with
 /// hvd::mismatch_error.
-/// @throws what fn throws, but for the two above; hvd::peer_error if fewer than `bounds.least`
+/// @throws what fn throws, but for the two above; hvd::peer_error if fewer than `bounds.min_size`
 /// processes come in time, if the job has ended before this process could take part, or if ten
 /// epochs in a row end without a commit or the loss of a rank; hvd::usage_error for options that
 /// can't be, for a job of one where a launcher has started several, and the second time in a job.

@@ -219,8 +219,7 @@ private:
             if (join_) refuse_after_join(name);
             queued& call = *entry.call;
             entry.since = quick_now();
-            if (call.deadline.nanoseconds > 0)
-                entry.limit = entry.since + call.deadline.nanoseconds;
+            if (call.timeout.nanoseconds > 0) entry.limit = entry.since + call.timeout.nanoseconds;
             entry.number = ++submissions_;
             const auto* const added = pending_.add(name, std::move(entry));
             if (added == nullptr && pending_.refuses(name)) return false;
@@ -255,7 +254,7 @@ private:
     void wait_briefly(queued& call) {
         const bool may_wait = !is_inside_callback();
         const time_point limit =
-            may_wait ? now() + session_->options().destructor_deadline.nanoseconds : now();
+            may_wait ? now() + session_->options().destructor_timeout.nanoseconds : now();
         if (may_wait) wait(call, limit);
         if (call.done()) return;
         message why = reason_of_its_end(call);

@@ -84,7 +84,7 @@ Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
 /// once, and its peers `hvd::peer_error` with the reason. So does a rank without memory for a
 /// tensor, with `std::bad_alloc`. A rank that leaves, dies or fails ends the engine on all ranks:
 /// their requests throw `hvd::peer_error` with its rank and reason.
-/// The destructor waits for tensors in flight until the communicator's `destructor_deadline` at
+/// The destructor waits for tensors in flight until the communicator's `destructor_timeout` at
 /// most. The engine is movable, and empty after a move.
 /// @tparam Backend a backend whose calls may run on another thread (MPI: at level MULTIPLE).
 /// @tparam Devices the backend of the device tensors, for which see hvd/engine/device.hpp.
@@ -97,7 +97,7 @@ public:
 
     /// @throws hvd::usage_error for options that can't work or a backend below MULTIPLE,
     /// hvd::mismatch_error if options differ, hvd::peer_error if the ranks do not find each other
-    /// within 30 s, or the communicator's deadline if that is longer.
+    /// within 30 s, or the communicator's timeout if that is longer.
     explicit engine(communicator<Backend>& comm, const engine_options& options = {})
         : parts_(std::make_unique<parts>(comm, options)) {}
 
@@ -273,7 +273,7 @@ private:
                 return;
             }
             const auto limit =
-                detail::now() + core->data().options().destructor_deadline.nanoseconds;
+                detail::now() + core->data().options().destructor_timeout.nanoseconds;
             const bool unwinds = std::uncaught_exceptions() > 0;
             if (!unwinds) core->wait_idle(limit);
             const detail::message in_flight = core->pending_names();
@@ -341,9 +341,9 @@ private:
     detail::named_calls<Backend> calls(std::string_view name, const named_options& o) const {
         return {*parts_or_throw().core, name, o};
     }
-    static hvd::options plain(const named_options& o) { return {.deadline = o.deadline}; }
+    static hvd::options plain(const named_options& o) { return {.timeout = o.timeout}; }
     static reduce_options reduced(const named_options& o) {
-        return {.prescale = o.prescale, .postscale = o.postscale, .deadline = o.deadline};
+        return {.prescale = o.prescale, .postscale = o.postscale, .timeout = o.timeout};
     }
 
     std::unique_ptr<parts> parts_;

@@ -25,20 +25,20 @@ namespace hvd::inline v0::detail {
 
 struct link_options {
     int fanout = 8;
-    time_span deadline{};
+    time_span timeout{};
 };
 
 // The time in which the ranks of a new engine find each other.
-inline time_span start_deadline_of(const session& ranks) {
+inline time_span start_timeout_of(const session& ranks) {
     return time_span::of_nanoseconds(
-        std::max(tuning::engine_start_deadline, ranks.options().deadline.nanoseconds));
+        std::max(tuning::engine_start_timeout, ranks.options().timeout.nanoseconds));
 }
 
 template <class Comm>
 link_options links_of(Comm& comm) {
     const session& ranks = access::session_of(comm);
     return {.fanout = int(ranks.options().tuning.unstable.fanout),
-            .deadline = start_deadline_of(ranks)};
+            .timeout = start_timeout_of(ranks)};
 }
 
 // The connections of a rank to its parent and its children in the tree of an engine's ranks. They
@@ -67,7 +67,7 @@ public:
         if (me == 0) fill_random(me, secret.data(), secret.size());
         comm.broadcast(secret, hvd::root{0}, {.name = "secret of an engine"});
         session& own = access::session_of(comm);
-        const time_point limit = limit_of(options.deadline);
+        const time_point limit = limit_of(options.timeout);
         const bool is_one = see_one_network(own, limit);
         std::unique_ptr<listening_socket> listener;
         listening_place mine;

@@ -154,7 +154,7 @@ public:
             if (!tensor.runs && tensor.since < result.at) result = {name, tensor.since};
         return result;
     }
-    // The tensor whose deadline comes first.
+    // The tensor whose timeout comes first.
     stall_watch::tensor most_urgent() const {
         stall_watch::tensor result;
         if (limits_ == 0) return result;
@@ -162,7 +162,7 @@ public:
             if (!tensor.runs && tensor.limit < result.at) result = {name, tensor.limit};
         return result;
     }
-    // The first deadline of all tensors, also of those that run.
+    // The first timeout of all tensors, also of those that run.
     time_point first_limit() const {
         time_point result = never;
         if (limits_ > 0)
@@ -173,7 +173,7 @@ public:
 
 private:
     std::unordered_map<std::string, pending_tensor> tensors_;
-    std::size_t limits_ = 0;  // tensors that have a deadline
+    std::size_t limits_ = 0;  // tensors that have a timeout
 };
 
 }  // namespace hvd::inline v0::detail

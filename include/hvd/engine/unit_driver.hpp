@@ -180,11 +180,11 @@ public:
         return 0;
     }
 
-    // The deadline of a tensor is over during a prediction. A unit under way keeps to it by itself.
+    // The timeout of a tensor is over during a prediction. A unit under way keeps to it by itself.
     void expire_prediction() {
         const lock_guard lock(mutex_);
         if (!predicted_ || driving_ || !decline_.empty()) return;
-        decline_ = message::fixed("the deadline of a tensor is over");
+        decline_ = message::fixed("the timeout of a tensor is over");
     }
 
     // Why a unit gave the communicator up; null if none did.
@@ -284,8 +284,8 @@ private:
         return driving_ = true;
     }
 
-    // The next calls end by the deadlines of all that is pending; for later tensors: take_note().
-    void hold_to_deadlines() {
+    // The next calls end by the timeouts of all that is pending; for later tensors: take_note().
+    void hold_to_timeouts() {
         runner_.driver().forget_stop(std::exchange(stop_, never));
         runner_.end_by(pending_.first_limit());
     }
@@ -296,7 +296,7 @@ private:
         if (!usual_.empty()) runner_.learn(usual_);
         usual_.clear();
         const time_point last = pending_.claim(unit, claimed_);
-        hold_to_deadlines();
+        hold_to_timeouts();
         running_ = &unit;
         begun_ = predicted_ ? last : now();  // a predicted unit begins with its last tensor
     }
@@ -316,7 +316,7 @@ private:
                 reason = std::move(decline_);
                 step = predicted_;
                 if (reason.empty()) claim(step->next());
-                else hold_to_deadlines();
+                else hold_to_timeouts();
             }
             if (!reason.empty() ? decline(reason) : run_predicted(step->next(), threads)) continue;
             return stop_driving();
@@ -407,7 +407,7 @@ private:
         call_driver& driver = runner_.driver();
         const auto values = [&](auto say) { say_engine_tuning(to, say); };
         call_header mine = agreement_header("the retune of an engine");
-        const time_point limit = limit_of(runner_.deadline());
+        const time_point limit = limit_of(runner_.timeout());
         const auto prepare = [&] {
             call.check(rank());
             mine.content = content_of_values(values);

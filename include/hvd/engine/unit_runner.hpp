@@ -25,7 +25,7 @@ struct unit_part {
     std::size_t first, end;
     double factor;  // of a mean
     unit_runner& runner;
-    time_span deadline;
+    time_span timeout;
 };
 
 // The part of an engine that runs tensors of devices, where there is one: engine/device/. It is
@@ -49,12 +49,12 @@ public:
         : data_(std::move(data)),
           one_node_(one_node),
           options_(options),
-          patience_(shorter(options.stall_abort, data_->options().deadline)) {}
+          patience_(shorter(options.stall_abort, data_->options().timeout)) {}
 
-    // The calls end by then at the latest, as those of the tensors that have a deadline.
+    // The calls end by then at the latest, as those of the tensors that have a timeout.
     void end_by(time_point limit) { limit_ = limit; }
     // The time that a call which begins now has. 0: any.
-    time_span deadline() const {
+    time_span timeout() const {
         return limit_ == never ? patience_ : shorter(patience_, span_until(limit_));
     }
 
@@ -132,7 +132,7 @@ public:
         op.entry = agreement_header("a predicted step of an engine");
         op.only_agree = true;
         op.is_declined = &is_declined;
-        driver().run_now(op, deadline(), threads);
+        driver().run_now(op, timeout(), threads);
     }
 
     // Takes the place of the predicted unit. All ranks throw an error that `is_decline`.
@@ -142,7 +142,7 @@ public:
         op.only_agree = true;
         op.entry.refuse(text_or(decline_mark, decline_mark, why));
         op.is_declined = &is_declined;
-        driver().run_now(op, deadline(), 1);
+        driver().run_now(op, timeout(), 1);
     }
     static bool is_decline(const error& e) {
         return std::string_view(e.what()).find(decline_mark) != std::string_view::npos;
@@ -189,12 +189,12 @@ private:
         const double factor = mean_factor(head);
         if (head.signature.where == tensor_memory::device)
             return devices_.run(devices_.self.get(),
-                                {unit, calls, first, end, factor, *this, deadline()});
+                                {unit, calls, first, end, factor, *this, timeout()});
         if (!head.signature.fuses) {
             for (std::size_t i = first; i < end; ++i)
                 if (calls[i] != nullptr) {
                     calls[i]->op->is_declined = &is_declined;
-                    driver().run_now(*calls[i]->op, deadline(), threads);
+                    driver().run_now(*calls[i]->op, timeout(), threads);
                 } else run_neutral(unit[i], threads);
             return;
         }
@@ -202,7 +202,7 @@ private:
             if (calls[i] == nullptr) refuse_if_unknown(unit[i]);
         operation* merged = nullptr;
         prepare(tensor_memory::host, [&] { merged = &merge(unit, calls, first, end, factor); });
-        driver().run_now(*merged, deadline(), threads);
+        driver().run_now(*merged, timeout(), threads);
     }
 
     // The fused tensors of a part as one call.
@@ -237,7 +237,7 @@ private:
         op.entry = agreement_header("a unit of an engine");
         op.only_agree = true;
         forfeit(op, "it can't be prepared: ", failure);
-        driver().run_now(op, deadline(), 1);
+        driver().run_now(op, timeout(), 1);
         std::rethrow_exception(failure);  // a backend that compares no calls
     }
 
@@ -292,7 +292,7 @@ private:
         op.entry = header_of(t);
         op.entry.refuse(text_or(no_memory_for_text, "hvd: rank ", rank(), " has joined, and ", why,
                                 " '", t.name, "': it can't take part in it"));
-        driver().run_now(op, deadline(), 1);
+        driver().run_now(op, timeout(), 1);
         throw usage_error(rank(), op.entry.text);  // a backend that compares no calls
     }
 
@@ -324,7 +324,7 @@ private:
         } else if (h.kind != collective::barrier) {
             return refuse_unknown(t, never_made);
         }
-        driver().run_now(op, deadline(), threads);
+        driver().run_now(op, timeout(), threads);
     }
 
     shared<session> data_;

@@ -54,7 +54,7 @@ public:
         : call_driver(endpoint->rank(), endpoint->size(), options) {
         check_tuning(options.tuning, rank());
         check_times(options, rank());
-        if (is_direct<B> && options.deadline.nanoseconds > 0) throw_no_deadline("a communicator");
+        if (is_direct<B> && options.timeout.nanoseconds > 0) throw_no_timeout("a communicator");
         set_traits(*endpoint);
         if (traits_.transport && !(options.tuning == tuning_options{})) {
             traits_.transport->prepare(options.tuning);
@@ -85,7 +85,7 @@ private:
                           { l.threaded() } -> std::convertible_to<bool>;
                       })
             traits_.threaded = l.threaded();
-        traits_.knows_no_deadline = is_direct<B>;
+        traits_.knows_no_timeout = is_direct<B>;
         traits_.agrees_on_names = requires { requires B::agrees_on_names; };
         if constexpr (requires { l.tell_end(nullptr, nullptr); })
             l.tell_end(

@@ -28,7 +28,7 @@ struct session_traits {
     owner<detail::transport> transport;
     bool threaded = false;  // a progress thread may drive it
     bool agrees_on_names = false;
-    bool knows_no_deadline = false;  // it refuses those of calls
+    bool knows_no_timeout = false;  // it refuses those of calls
     // Set by a backend that runs whole collectives itself.
     void (*run_whole)(void* endpoint, operation&, workspace&) = nullptr;
     void* endpoint = nullptr;
@@ -115,12 +115,12 @@ public:
             catch_up(kind);
     }
 
-    static constexpr std::string_view no_deadline =
-        ": .deadline is given, and direct<> gives up no call that is inside the library: hvd::mpi "
+    static constexpr std::string_view no_timeout =
+        ": .timeout is given, and direct<> gives up no call that is inside the library: hvd::mpi "
         "and hvd::checked<hvd::direct<hvd::mpi>> do";
     // For such a call, and for such a communicator.
-    [[gnu::cold, gnu::noinline, noreturn]] void throw_no_deadline(std::string_view what) const {
-        throw usage_error(rank_, text("hvd: ", what, " on rank ", rank_, no_deadline));
+    [[gnu::cold, gnu::noinline, noreturn]] void throw_no_timeout(std::string_view what) const {
+        throw usage_error(rank_, text("hvd: ", what, " on rank ", rank_, no_timeout));
     }
 
     // A callable or an observer that runs in the progress thread makes no calls: the thread would
@@ -166,7 +166,7 @@ public:
     }
 
     time_point destructor_limit() const noexcept {
-        return now() + options_.destructor_deadline.nanoseconds;
+        return now() + options_.destructor_timeout.nanoseconds;
     }
     // How long waits in calls are told: see long_wait.
     void tell_waits(std::int64_t after, message (*where)(void* self), void* self) noexcept {
@@ -197,26 +197,26 @@ public:
             throw_unusable(op);
     }
 
-    // The limit of a call that begins now. A negative deadline refuses the call.
-    time_point limit_for(operation& op, time_span deadline) const {
-        if (deadline.nanoseconds < 0) [[unlikely]]
-            refuse_deadline(op.entry, deadline);
-        if (deadline.nanoseconds > 0 && traits_.knows_no_deadline) [[unlikely]]
-            op.entry.refuse(text("hvd: ", op.entry.label(), no_deadline));
-        if (deadline.nanoseconds <= 0) deadline = options_.deadline;
-        return deadline.nanoseconds == 0 ? never : now() + deadline.nanoseconds;
+    // The limit of a call that begins now. A negative timeout refuses the call.
+    time_point limit_for(operation& op, time_span timeout) const {
+        if (timeout.nanoseconds < 0) [[unlikely]]
+            refuse_timeout(op.entry, timeout);
+        if (timeout.nanoseconds > 0 && traits_.knows_no_timeout) [[unlikely]]
+            op.entry.refuse(text("hvd: ", op.entry.label(), no_timeout));
+        if (timeout.nanoseconds <= 0) timeout = options_.timeout;
+        return timeout.nanoseconds == 0 ? never : now() + timeout.nanoseconds;
     }
 
     // Runs a call, after all that were made before it. `threads` of this rank want a processor
     // meanwhile.
-    void run_now(operation& op, time_span deadline, int threads) {
+    void run_now(operation& op, time_span timeout, int threads) {
         const session_use use(user_, &op.entry);
         if (queue_) refuse_in_driver(&op.entry);
         admit(op);
         if (queue_) queue_->drain(*queue_);
         if (unseen_) [[unlikely]]
             take_unseen(op);
-        const time_point limit = limit_for(op, deadline);
+        const time_point limit = limit_for(op, timeout);
         start(op);
         finish(op, limit, threads);
     }
@@ -295,8 +295,8 @@ protected:
     session_traits traits_;
 
 private:
-    static void run_blocking(session& self, operation& op, time_span deadline) {
-        static_cast<call_driver&>(self).run_now(op, deadline, 1);
+    static void run_blocking(session& self, operation& op, time_span timeout) {
+        static_cast<call_driver&>(self).run_now(op, timeout, 1);
     }
 
     // A call that waits without a thread: peers are asked about no more often than in wait_ready().
@@ -346,9 +346,8 @@ private:
         if (op.out == nullptr) op.out = buffer.data();
     }
 
-    [[gnu::cold, gnu::noinline]] static void refuse_deadline(call_header& call,
-                                                             time_span deadline) {
-        call.refuse(text("hvd: ", call.label(), ": ", negative_time("deadline", deadline)));
+    [[gnu::cold, gnu::noinline]] static void refuse_timeout(call_header& call, time_span timeout) {
+        call.refuse(text("hvd: ", call.label(), ": ", negative_time("timeout", timeout)));
     }
 
     void leave(std::string_view reason) noexcept {

@@ -26,7 +26,7 @@ struct queue_of_calls {
     // Both throw only in a forked child. take_failure() returns the call's exception.
     bool (*test)(queued&);
     void (*wait)(queued&);
-    // Waits until the destructor's deadline at most.
+    // Waits until the destructor's timeout at most.
     void (*wait_briefly)(queued&);
     // Resumes the coroutine from run_ready() once its call is complete.
     void (*resume_later)(queued&, waiter& coroutine) noexcept;
@@ -41,7 +41,7 @@ struct queue_of_calls {
 class queued : public counted {
 public:
     operation* op = nullptr;   // part of the class derived from this one
-    time_span deadline{};      // counts from the call's turn
+    time_span timeout{};       // counts from the call's turn
     time_point limit = never;  // known when the call has begun
     time_point made = 0;       // known of an engine's, and if somebody observes the calls
     time_point ready = 0;      // known of an engine's if somebody observes them
@@ -132,17 +132,17 @@ public:
     }
 
     // Begins a call of a communicator that no other thread uses.
-    static void submit(session& session_of_call, const shared<queued>& call, time_span deadline) {
+    static void submit(session& session_of_call, const shared<queued>& call, time_span timeout) {
         const session_use use(session_of_call.user(), &call->op->entry);
-        of(session_of_call).start(call, deadline);
+        of(session_of_call).start(call, timeout);
     }
 
-    void start(const shared<queued>& call, time_span deadline) {
+    void start(const shared<queued>& call, time_span timeout) {
         owner_.refuse_in_driver(&call->op->entry);
         owner_.admit_asynchronous(*call->op);
         call->queue = &functions;
         call->owner = shared<counted>(&owner_);
-        call->deadline = deadline;
+        call->timeout = timeout;
         if (owner_.observing().call != nullptr) call->made = quick_now();
         if (!worker_ && owner_.threaded()) worker_ = thread([this] { serve(); });
         const lock_guard lock(mutex_);
@@ -285,7 +285,7 @@ private:
     }
 
     void begin(queued& head) {
-        head.limit = owner_.limit_for(*head.op, head.deadline);
+        head.limit = owner_.limit_for(*head.op, head.timeout);
         owner_.set_time_made(head.made);
         owner_.start(*head.op);
     }

@@ -14,8 +14,8 @@ namespace hvd::inline v0 {
 ///
 /// **Buffers** of the call stay untouched until it is complete. **Completion**: `wait()`, a
 /// `test()` that is true, `co_await`, or the destructor. The destructor waits until the
-/// communicator's `destructor_deadline` at most; then the communicator is given up. Assigning to a
-/// request waits as `wait()` does. The deadline of the call counts from its turn: the calls that
+/// communicator's `destructor_timeout` at most; then the communicator is given up. Assigning to a
+/// request waits as `wait()` does. The timeout of the call counts from its turn: the calls that
 /// were made before it are complete. It is movable. After a move it is empty, and complete.
 /// **Threads**: one thread at a time uses it, the communicator's.
 /// @throws from `wait()`, `test()` and `co_await` the exception of the call, once.

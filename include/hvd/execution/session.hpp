@@ -34,7 +34,7 @@ public:
     shared<step_question> question;
 
     // Runs a blocking call, after all that were made before it.
-    void (*run)(session& self, operation& op, time_span deadline) = nullptr;
+    void (*run)(session& self, operation& op, time_span timeout) = nullptr;
     // Shows a header to all ranks, and gives all of theirs, by rank: a session is a channel of
     // protocol/agreement.hpp. The headers are compared on the way, as those of every call.
     [[gnu::cold]] table<call_header> exchange_headers(const call_header& mine, time_point limit) {
@@ -69,7 +69,7 @@ public:
         store(op.entry.name, o.name);
         forfeit(op, unprepared, std::current_exception());
         const std::exception_ptr failure = op.failure;
-        run(*this, op, o.deadline);
+        run(*this, op, o.timeout);
         std::rethrow_exception(failure);  // a backend that compares no calls has told nobody
     }
 
@@ -87,7 +87,7 @@ public:
     // The session ends without a word to other ranks, which do not have it.
     void discard() noexcept { closed_ = true; }
 
-    // Ends the calls under way within the destructor's deadline, and tells the peers.
+    // Ends the calls under way within the destructor's timeout, and tells the peers.
     void close(const char* reason) noexcept { close_(*this, reason); }
 
 protected:

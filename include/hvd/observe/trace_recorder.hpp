@@ -136,10 +136,10 @@ public:
             throw usage_error(place.rank, text("hvd: rank ", place.rank, " records the timeline '",
                                                running_->file.name(), "' already"));
         constexpr std::size_t least = 65536;
-        if (o.most_bytes < least)
+        if (o.max_bytes < least)
             throw usage_error(place.rank,
-                              text("hvd: rank ", place.rank, ": .most_bytes of a timeline is ",
-                                   o.most_bytes, ", and must be at least ", least));
+                              text("hvd: rank ", place.rank, ": .max_bytes of a timeline is ",
+                                   o.max_bytes, ", and must be at least ", least));
         running_ = std::make_unique<session>(o, place, buffer_bytes, pushing_);
         marks_units_.store(o.mark_units);
         session_.store(running_.get());
@@ -175,7 +175,7 @@ private:
         session(const timeline_options& o, const trace_place& where, std::size_t buffer_bytes,
                 mutex& lock)
             : pushing(lock),
-              file(file_of_rank(o.file, where.rank), where.rank, o.most_bytes),
+              file(file_of_rank(o.file, where.rank), where.rank, o.max_bytes),
               place(where),
               ring(std::bit_ceil(buffer_bytes)),
               tracks(where.rank, putting{this}),

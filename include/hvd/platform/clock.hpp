@@ -119,10 +119,10 @@ inline time_point quick_now() {
 #endif
 }
 
-// A deadline from now on; 0: never. A negative one is none yet either: the ranks first have to come
+// A timeout from now on; 0: never. A negative one is none yet either: the ranks first have to come
 // together so that it can be refused on all of them.
-inline time_point limit_of(time_span deadline) {
-    return deadline.nanoseconds <= 0 ? never : now() + deadline.nanoseconds;
+inline time_point limit_of(time_span timeout) {
+    return timeout.nanoseconds <= 0 ? never : now() + timeout.nanoseconds;
 }
 
 // The other way round; 0 where there is no limit.

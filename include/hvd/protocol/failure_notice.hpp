@@ -21,11 +21,11 @@ enum class word : std::int32_t {
 };
 
 // A message to ranks that share no memory with the sender. The sender gives its communicator up, or
-// departs in order. So nobody waits for a deadline if some rank knows the reason.
+// departs in order. So nobody waits for a timeout if some rank knows the reason.
 struct failure_notice {
     std::int32_t sender;
     word what;
-    // of `waits`: its own deadline has passed; it came to the call when others had given up
+    // of `waits`: its own timeout has passed; it came to the call when others had given up
     std::int32_t expired, late;
     std::uint64_t call;  // of `waits`: the number of the sender's call; of `unmade`: the context
     // of a departure: the messages that the sender has begun to send to the rank that gets the
@@ -93,11 +93,11 @@ concept finds_lost = requires(Endpoint& l, message& why) {
 // Gives up a transport over an endpoint. It listens for notices, and passes on the failures that
 // this rank has seen.
 //
-// A rank whose deadline passes often waits for a rank that is itself waiting. So it tells all ranks
+// A rank whose timeout passes often waits for a rank that is itself waiting. So it tells all ranks
 // for whom it waits, and every rank that waits in a call answers in the same way. The ranks that
 // are named are those that somebody waits for and that say nothing themselves: dead, stopped, or
 // outside of hvd. A rank that comes to the call when others have given up is late, and named too.
-// So the punctual ranks name the same ranks, whichever of their deadlines passes first. A rank that
+// So the punctual ranks name the same ranks, whichever of their timeouts passes first. A rank that
 // knows more, as that a process has died, says that instead, and all believe it.
 template <class Endpoint>
 class notice_exchange {
@@ -337,7 +337,7 @@ private:
             who += text(who.empty() ? "rank " : ", rank ", p);
             if (p != me()) others.push_back(p);
         }
-        // Nobody waits for anybody by now: the deadline passed just before the data was there.
+        // Nobody waits for anybody by now: the timeout passed just before the data was there.
         if (named.empty()) who = "the data";
         who += " did not come in time";
         if (others.size() < named.size() && first_ >= 0 && first_ != me()) {
@@ -359,7 +359,7 @@ private:
     bool any_departed_ = false;
     table<voice> voices_;  // by rank: its last word
     table<bool> awaited_;  // by rank: some rank waits for it
-    int first_ = -1;       // the first of the ranks whose deadline has passed, and its ranks
+    int first_ = -1;       // the first of the ranks whose timeout has passed, and its ranks
     std::vector<int> first_waits_for_;
 };
 

@@ -13,7 +13,7 @@
 namespace hvd::inline v0::detail {
 
 // The agreements of training: those of protocol/agreement.hpp, over a communicator and without a
-// deadline of their own.
+// timeout of their own.
 
 // The channel of a communicator: its session, or that of the communicator of devices which moves
 // its tensors.

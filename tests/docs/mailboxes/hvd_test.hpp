@@ -26,8 +26,8 @@ using communicator = hvd::communicator<backend>;
 template <class F>
 void on_mailboxes(int ranks, F f) {
     const auto office = std::make_shared<post_office>(ranks);
-    // An endpoint learns of a lost rank by its deadline alone.
-    const hvd::communicator_options options{.deadline = std::chrono::seconds(60)};
+    // An endpoint learns of a lost rank by its timeout alone.
+    const hvd::communicator_options options{.timeout = std::chrono::seconds(60)};
     std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank)

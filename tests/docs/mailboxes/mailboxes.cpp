@@ -40,7 +40,7 @@ TEST_CASE("an endpoint of one's own names the rank that does not come in time") 
     hvd_test::on_mailboxes(3, [](auto& comm) {
         if (comm.rank() == 1) return;
         try {
-            comm.barrier({.deadline = std::chrono::milliseconds(200)});
+            comm.barrier({.timeout = std::chrono::milliseconds(200)});
             CHECK_MESSAGE(false, "nothing was thrown");
         } catch (const hvd::peer_error& e) {
             CHECK(e.peers() == std::vector<int>{1});

@@ -58,7 +58,7 @@ class Job:
         self.pause = dice.choice([200, 1000, 3000])
         self.neighbours = dice.choice([0, 0, 1])
         self.open_board()
-        self.environment = dict(os.environ, HVD_MIN_SIZE="1", HVD_ELASTIC_DEADLINE="30", HVD_RENDEZVOUS_DEADLINE="1")
+        self.environment = dict(os.environ, HVD_ELASTIC_MIN_SIZE="1", HVD_ELASTIC_TIMEOUT="30", HVD_START_TIMEOUT="1")
         self.processes, self.killed, self.launcher = [], set(), None
         self.kept = folder / "kept"
         if dice.random() < 0.5:

@@ -28,7 +28,7 @@ class MpiJob(Job):
         self.dice, self.folder, self.size, self.killed = dice, folder, size, set()
         self.open_board()
         steps, pause = dice.randint(60, 160), dice.choice([200, 1000, 3000])
-        variables = {"HVD_ELASTIC_DEADLINE": "30", **dice.choice([{}, {}, {"HVD_NODE_SIZE": "1"}, {"HVD_NODE_SIZE": "2"}])}
+        variables = {"HVD_ELASTIC_TIMEOUT": "30", **dice.choice([{}, {}, {"HVD_NODE_SIZE": "1"}, {"HVD_NODE_SIZE": "2"}])}
         if dice.random() < 0.6:
             variables |= local_objects(dice)
         # Messages of MPI are slow where threads compute beside.

@@ -165,7 +165,7 @@ class Tcp(Place):
 
     def start(self, seed, ranks, hosts, folder, **pipes):
         host_of = [host for host, n in enumerate(hosts) for _ in range(n)]
-        job = {"HVD_SIZE": ranks, "HVD_RENDEZVOUS": f"127.0.0.1:{free_port()}", "HVD_SECRET": secrets.token_hex(32), "HVD_RENDEZVOUS_DEADLINE": "20"}
+        job = {"HVD_SIZE": ranks, "HVD_RENDEZVOUS": f"127.0.0.1:{free_port()}", "HVD_SECRET": secrets.token_hex(32), "HVD_START_TIMEOUT": "20"}
         words = shlex.join([self.program, self.name, str(seed), str(folder)])
         each = "".join(f"HVD_RANK={rank} HVD_HOST_ID=host{host} {words} &\n" for rank, host in enumerate(host_of))
         process = subprocess.Popen(["sh", "-c", each + "wait"], start_new_session=True, env={**os.environ, **{name: str(value) for name, value in job.items()}}, **pipes)
@@ -229,7 +229,7 @@ def ports_of(processes):
 
 
 def busy():
-    """By how much deadlines are longer on a busy machine, where a rank is late through no fault of its own."""
+    """By how much timeouts are longer on a busy machine, where a rank is late through no fault of its own."""
     running = int(pathlib.Path("/proc/loadavg").read_text().split()[3].split("/")[0])
     return max(1, min(4, running // (3 * len(os.sched_getaffinity(0)))))
 

@@ -137,9 +137,9 @@ struct plan {
     std::uint64_t seed;
     faults::place place;
     int ranks;
-    int node_size = 0;          // 0: as it is
-    std::vector<int> hosts;     // ranks of each host
-    std::int64_t deadline = 0;  // nanoseconds
+    int node_size = 0;         // 0: as it is
+    std::vector<int> hosts;    // ranks of each host
+    std::int64_t timeout = 0;  // nanoseconds
     bool has_arena = false;
     bool has_noise = false;       // unauthenticated connections to all ports
     bool unmaps = false;          // plain memory is unmapped after the calls, and not only poisoned
@@ -174,10 +174,10 @@ struct plan {
     }
 
     // True if the fault takes so long that others may give up. A stop is either much shorter than
-    // the deadline or longer.
+    // the timeout or longer.
     bool is_harmful(const fault& f) const {
         if (f.what != kind::stopped && f.what != kind::delayed) return true;
-        return deadline > 0 && f.lasts > deadline / 2;
+        return timeout > 0 && f.lasts > timeout / 2;
     }
     // The time for which ranks do nothing.
     std::int64_t pauses() const {
@@ -218,9 +218,9 @@ inline plan::plan(std::uint64_t number, faults::place where, int patience)
     }
     if (place == place::nodes) node_size = ranks == 2 || d.chance(25) ? 1 : 2;
     if (place == place::threads && d.chance(15)) node_size = 1;
-    // Between nodes only the deadline tells of some failures.
+    // Between nodes only the timeout tells of some failures.
     if (place == place::nodes || place == place::hosts || node_size > 0 || d.chance(75))
-        deadline = d.between(250, 500) * patience * millisecond;
+        timeout = d.between(250, 500) * patience * millisecond;
     has_noise = is_on_tcp() && d.chance(60);
     has_arena = d.chance(80);
     unmaps = d.chance(40);
@@ -301,9 +301,9 @@ inline void plan::add_fault(dice& d, int rank) {
                              {point::on_end, 2},
                              {point::callable, has_callable ? 8 : 0}});
     if (f.what == kind::stopped || f.what == kind::delayed) {
-        const std::int64_t most = deadline > 0 ? deadline / 3 : 200 * millisecond;
-        f.lasts = deadline > 0 && d.chance(80) ? deadline * 3 / 2 + d.between(0, 400) * millisecond
-                                               : d.any_size(100 * microsecond, most);
+        const std::int64_t most = timeout > 0 ? timeout / 3 : 200 * millisecond;
+        f.lasts = timeout > 0 && d.chance(80) ? timeout * 3 / 2 + d.between(0, 400) * millisecond
+                                              : d.any_size(100 * microsecond, most);
     }
     faults.push_back(f);
 }
@@ -315,8 +315,8 @@ inline std::string plan::text() const {
         all += ", hosts of";
         for (const int n : hosts) all += " " + std::to_string(n);
     }
-    all += deadline > 0 ? ", a deadline of " + std::to_string(deadline / millisecond) + " ms"
-                        : ", no deadline";
+    all += timeout > 0 ? ", a timeout of " + std::to_string(timeout / millisecond) + " ms"
+                       : ", no timeout";
     if (has_noise) all += ", noise at all ports";
     all += unmaps ? ", memory is unmapped" : ", memory is poisoned";
     all += destroys_first ? " after its communicator is destroyed\n" : "\n";

@@ -110,14 +110,14 @@ public:
           striker_(all, shown, rank),
           plain_(plain_bytes()) {}
 
-    static hvd::communicator_options options_of(const plan& all, std::int64_t deadline) {
+    static hvd::communicator_options options_of(const plan& all, std::int64_t timeout) {
         hvd::communicator_options o;
         o.node_size = all.node_size;
-        o.deadline = hvd::time_span::of_nanoseconds(deadline);
+        o.timeout = hvd::time_span::of_nanoseconds(timeout);
         o.waiting_notice = hvd::time_span::of_nanoseconds(0);
         return o;
     }
-    // The deadline of the communicator that comes after the failures.
+    // The timeout of the communicator that comes after the failures.
     static constexpr std::int64_t patience = 20'000 * millisecond;
 
     void play() {
@@ -161,7 +161,7 @@ private:
     };
 
     void begin() {
-        comm_ = make_(options_of(plan_, plan_.deadline));
+        comm_ = make_(options_of(plan_, plan_.timeout));
         comm_.observer().own = &striker_;
         if (!plan_.has_arena) return;
         // A rank whose fault strikes in its first call may have gone before the others have theirs.
@@ -518,7 +518,7 @@ private:
                       cut = plan_.host_of(f.rank);
             if (f.what == kind::cut && here != there && (here == cut || there == cut)) return true;
         }
-        return plan_.deadline > 0 && c.gap > plan_.deadline / 4;
+        return plan_.timeout > 0 && c.gap > plan_.timeout / 4;
     }
 
     bool is_named(int rank, const hvd::error& e) const {
@@ -602,7 +602,7 @@ private:
                 word_.fail("call ", number_, " ended well, and rank ", r, " has not come to it");
     }
 
-    // Everything ends within the deadline, or soon after the failure. Ranks that reach for each
+    // Everything ends within the timeout, or soon after the failure. Ranks that reach for each
     // other's tensors may be waited for.
     void judge_time(const step& s, std::int64_t start) {
         const std::int64_t end = now();
@@ -612,8 +612,7 @@ private:
             if (c.struck > from) from = c.struck;
             gap += c.gap;
         }
-        const std::int64_t most =
-            3 * plan_.deadline + plan_.pauses() + 4 * gap + 4000 * millisecond;
+        const std::int64_t most = 3 * plan_.timeout + plan_.pauses() + 4 * gap + 4000 * millisecond;
         if (end - from > most)
             word_.fail("call ", number_, " (", call_names[int(s.what)], ") took ",
                        (end - from) / millisecond, " ms");

@@ -50,7 +50,7 @@ int play_on_threads([[maybe_unused]] const plan& all, [[maybe_unused]] const std
     const board shown("");
     const ticker ticks(shown, 0, all.ranks);
     hvd::communicator_options options;
-    hvd::thread_group first(all.ranks, player<hvd::threads>::options_of(all, all.deadline)),
+    hvd::thread_group first(all.ranks, player<hvd::threads>::options_of(all, all.timeout)),
         second(all.ranks, player<hvd::threads>::options_of(all, player<hvd::threads>::patience));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < all.ranks; ++rank)

@@ -40,11 +40,11 @@ struct access {
     }
 
     template <class Comm>
-    static void run(Comm& comm, operation& op, time_span deadline) {
+    static void run(Comm& comm, operation& op, time_span timeout) {
         session* const own = comm.session_.get();
         if (own == nullptr) [[unlikely]]
             throw_empty();
-        own->run(*own, op, deadline);
+        own->run(*own, op, timeout);
     }
 
     template <class Comm>
@@ -68,10 +68,10 @@ struct access {
     template <class Session>
     class held_endpoint {
     public:
-        [[gnu::always_inline]] held_endpoint(Session& own, collective kind, time_span deadline)
+        [[gnu::always_inline]] held_endpoint(Session& own, collective kind, time_span timeout)
             : own_(own), use_(own.user(), name_of(kind)) {
-            if (deadline.nanoseconds != 0) [[unlikely]]
-                own_.throw_no_deadline(name_of(kind));
+            if (timeout.nanoseconds != 0) [[unlikely]]
+                own_.throw_no_timeout(name_of(kind));
             own_.precede(kind);
         }
         // Out of line, it would need both members in memory.
@@ -84,9 +84,9 @@ struct access {
     };
 
     template <class Comm>
-    static auto direct_endpoint_of(Comm& comm, collective kind, time_span deadline) {
+    static auto direct_endpoint_of(Comm& comm, collective kind, time_span timeout) {
         return held_endpoint<std::remove_reference_t<decltype(backend_of(comm))>>(backend_of(comm),
-                                                                                  kind, deadline);
+                                                                                  kind, timeout);
     }
 
     // Holds the communicator for a call that is prepared in its memory.
@@ -102,7 +102,7 @@ struct access {
 
 template <class Comm, class Call, class Options>
 void run_call(Comm& comm, Call& call, const Options& o) {
-    access::run(comm, call.op, o.deadline);
+    access::run(comm, call.op, o.timeout);
 }
 
 // Runs the call that `make` gives. It is made where nobody else uses the communicator, whose memory
@@ -123,7 +123,7 @@ shared<Queued> start_now(Comm& comm, collective kind, const Options& o, Make& ma
         progress::of(own);
         return shared<Queued>::make(make);
     });
-    progress::submit(own, queued, o.deadline);
+    progress::submit(own, queued, o.timeout);
     return queued;
 }
 

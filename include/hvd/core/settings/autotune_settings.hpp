@@ -24,7 +24,7 @@ struct autotune_options {
     bool enabled = true;       ///< false leaves all thresholds as they are
     int warmup_steps = 10;     ///< steps at the start that do not count
     int steps_per_sample = 5;  ///< steps whose median is one sample of a candidate
-    int most_steps = 2000;     ///< steps after which the search has ended, all of them counted
+    int max_steps = 2000;      ///< steps after which the search has ended, all of them counted
     /// keys of settings that stay as they are, with commas between them. Horovod: those that the
     /// user has set
     std::string fixed = {};
@@ -57,9 +57,9 @@ struct settings_of<autotune_options> {
                     "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "steps whose median is a sample"),
                 INT32_MAX),
         between(1,
-                entry<&o::most_steps>("autotune.most_steps", "HVD_AUTOTUNE_MOST_STEPS",
-                                      "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
-                                      "the search ends within so many steps"),
+                entry<&o::max_steps>("autotune.max_steps", "HVD_AUTOTUNE_MAX_STEPS",
+                                     "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
+                                     "the search ends within so many steps"),
                 INT32_MAX),
         needed("Horovod, where settings that a user has set stay",
                entry<&o::fixed>("autotune.fixed", "HVD_AUTOTUNE_FIXED", "",

@@ -13,11 +13,11 @@ struct settings_of<communicator_options> {
     static constexpr std::int64_t most_bytes = std::int64_t(tuning::GiB);
 
     static constexpr setting table[] = {
-        entry<&o::deadline>("deadline", "HVD_DEADLINE", "HOROVOD_GLOO_TIMEOUT_SECONDS",
-                            "ends a call that waits for so long; 0 waits without a limit"),
+        entry<&o::timeout>("timeout", "HVD_TIMEOUT", "HOROVOD_GLOO_TIMEOUT_SECONDS",
+                           "ends a call that waits for so long; 0 waits without a limit"),
         needed("a deployment's timeout",
-               entry<&o::destructor_deadline>("destructor_deadline", "HVD_DESTRUCTOR_DEADLINE", "",
-                                              "ends the wait of a destructor")),
+               entry<&o::destructor_timeout>("destructor_timeout", "HVD_DESTRUCTOR_TIMEOUT", "",
+                                             "ends the wait of a destructor")),
         in_seconds(from(0,
                         entry<&o::waiting_notice>("waiting_notice", "HVD_WAITING_NOTICE",
                                                   "HOROVOD_STALL_CHECK_TIME_SECONDS",

@@ -10,15 +10,15 @@ namespace hvd::inline v0 {
 /// sets them in the environment. Horovod: `--min-np`, `--max-np`.
 /// @snippet tests/elastic/snippets.cpp elastic_options
 struct elastic_options {
-    int least = 1;  ///< the job waits while it has fewer ranks
-    int most = 0;   ///< further processes wait until there is room; 0 is no bound
+    int min_size = 1;  ///< the job waits while it has fewer ranks
+    int max_size = 0;  ///< further processes wait until there is room; 0 is no bound
     /// enough ranks have come in this time; 0 waits without a limit
-    time_span join_deadline = time_span::of_nanoseconds(600 * detail::tuning::second);
+    time_span timeout = time_span::of_nanoseconds(600 * detail::tuning::second);
     /// a rank that is connected, and has not come this time after another one, is left out until it
     /// comes
     time_span late = time_span::of_nanoseconds(5 * detail::tuning::second);
     /// a process gives up when its launcher has not answered for this time, while too few others go
-    /// on with it; 0 waits for `join_deadline`
+    /// on with it; 0 waits for `timeout`
     time_span cut_off = {};
     /// files of `state::keep_in` are sealed with the job's secret, which stays from job to job:
     /// files without the seal are refused. `hvdrun --secret-file` sets it

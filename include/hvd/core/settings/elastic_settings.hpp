@@ -12,26 +12,28 @@ struct settings_of<elastic_options> {
     using o = elastic_options;
 
     static constexpr setting table[] = {
-        needed(
-            "hvdrun sets it, by Horovod's `--min-np`",
-            from(1, entry<&o::least>("elastic.least", "HVD_MIN_SIZE", "", "the job waits below it"),
-                 "one rank")),
-        needed(
-            "hvdrun sets it, by Horovod's `--max-np`",
-            from(0, entry<&o::most>("elastic.most", "HVD_MAX_SIZE", "", "further processes wait"),
-                 "no bound")),
-        in_seconds(entry<&o::join_deadline>("elastic.join_deadline", "HVD_ELASTIC_DEADLINE",
-                                            "HOROVOD_ELASTIC_TIMEOUT",
-                                            "enough ranks have come in this time")),
+        needed("hvdrun sets it, by Horovod's `--min-np`",
+               from(1,
+                    entry<&o::min_size>("elastic.min_size", "HVD_ELASTIC_MIN_SIZE", "",
+                                        "the job waits below it"),
+                    "one rank")),
+        needed("hvdrun sets it, by Horovod's `--max-np`",
+               from(0,
+                    entry<&o::max_size>("elastic.max_size", "HVD_ELASTIC_MAX_SIZE", "",
+                                        "further processes wait"),
+                    "no bound")),
+        in_seconds(entry<&o::timeout>("elastic.timeout", "HVD_ELASTIC_TIMEOUT",
+                                      "HOROVOD_ELASTIC_TIMEOUT",
+                                      "enough ranks have come in this time")),
         needed("ranks that hang on a host that lives",
                in_seconds(entry<&o::late>("elastic.late", "HVD_ELASTIC_LATE", "",
                                           "a rank that comes later is left out until it comes"))),
         needed("hvdrun sets it, by Horovod's `--start-timeout`",
                in_seconds(entry<&o::cut_off>("elastic.cut_off", "HVD_ELASTIC_CUT_OFF", "",
                                              "who is without its launcher for longer gives up; 0: "
-                                             "`elastic.join_deadline`"))),
+                                             "`elastic.timeout`"))),
         needed("hvdrun sets it, by `--secret-file`",
-               entry<&o::seal_states>("elastic.seal_states", "HVD_SEAL_STATES", "",
+               entry<&o::seal_states>("elastic.seal_states", "HVD_ELASTIC_SEAL_STATES", "",
                                       "files of `keep_in` are sealed with the job's secret")),
     };
 };

@@ -19,12 +19,12 @@ struct tcp_options {
     bool rendezvous_served = false;
     std::string secret_file = {};  ///< a file with the job's secret, which only its owner may read
     std::string secret = {};       ///< the secret itself: 64 hexadecimal digits
-    std::string interface = {};    ///< by whose addresses the others reach this process
-    std::string address = {};      ///< by which the others reach this process, before an interface
+    std::string network_interface = {};  ///< by whose addresses the others reach this process
+    std::string address = {};  ///< by which the others reach this process, before an interface
     /// equal for processes that share memory; empty takes the machine's name and boot
     std::string host_id = {};
     /// all ranks have come in this time; 0 waits without a limit
-    time_span start_deadline = time_span::of_nanoseconds(60 * detail::tuning::second);
+    time_span start_timeout = time_span::of_nanoseconds(60 * detail::tuning::second);
 };
 
 }  // namespace hvd::inline v0

@@ -27,16 +27,17 @@ struct settings_of<tcp_options> {
         needed("a deployment's secret",
                hidden(entry<&o::secret>("tcp.secret", "HVD_SECRET", "",
                                         "the job's secret, 64 hexadecimal digits"))),
-        entry<&o::interface>("tcp.interface", "HVD_INTERFACE", "HOROVOD_GLOO_IFACE",
-                             "the interface by which others reach this process"),
+        entry<&o::network_interface>("tcp.network_interface", "HVD_NETWORK_INTERFACE",
+                                     "HOROVOD_GLOO_IFACE",
+                                     "the interface by which others reach this process"),
         needed("a deployment's address",
                entry<&o::address>("tcp.address", "HVD_ADDRESS", "",
                                   "the address by which others reach this process")),
         entry<&o::host_id>("tcp.host_id", "HVD_HOST_ID", "HOROVOD_HOSTNAME",
                            "equal for processes that share memory"),
-        in_seconds(entry<&o::start_deadline>("tcp.start_deadline", "HVD_RENDEZVOUS_DEADLINE",
-                                             "HOROVOD_GLOO_TIMEOUT_SECONDS",
-                                             "all ranks have come in this time")),
+        in_seconds(entry<&o::start_timeout>("tcp.start_timeout", "HVD_START_TIMEOUT",
+                                            "HOROVOD_GLOO_TIMEOUT_SECONDS",
+                                            "all ranks have come in this time")),
     };
 };
 

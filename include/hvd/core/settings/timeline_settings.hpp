@@ -12,11 +12,11 @@ struct settings_of<timeline_options> {
     using o = timeline_options;
 
     static constexpr setting table[] = {
-        entry<&o::file>("timeline.file", "HVD_TIMELINE", "HOROVOD_TIMELINE",
+        entry<&o::file>("timeline.file", "HVD_TIMELINE_FILE", "HOROVOD_TIMELINE",
                         "records a timeline to this file of each rank, `{rank}` is its number"),
         needed("disks with little room",
-               in_bytes(entry<&o::most_bytes>("timeline.most_bytes", "HVD_TIMELINE_MOST_BYTES", "",
-                                              "ends the recording when the file is as long"),
+               in_bytes(entry<&o::max_bytes>("timeline.max_bytes", "HVD_TIMELINE_MAX_BYTES", "",
+                                             "ends the recording when the file is as long"),
                         65536, std::int64_t(1024 * tuning::GiB))),
         entry<&o::mark_units>("timeline.mark_units", "HVD_TIMELINE_MARK_UNITS",
                               "HOROVOD_TIMELINE_MARK_CYCLES",

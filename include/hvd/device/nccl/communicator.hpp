@@ -24,8 +24,8 @@ class nccl_succession;
 ///
 /// Calls are matched by their order on all ranks. The ranks compare plans when they make them. They
 /// do not compare single calls. A rank that refuses a single call is late for the others, so give a
-/// deadline. `.stream` means what it means to NCCL: 0 is the legacy default stream. After a failure
-/// or a deadline the communicator is given up and refuses further calls; `shrink` continues without
+/// timeout. `.stream` means what it means to NCCL: 0 is the legacy default stream. After a failure
+/// or a timeout the communicator is given up and refuses further calls; `shrink` continues without
 /// the dead ranks.
 /// **Threads**: one calling thread at a time. A rank that is alone calls NCCL only to scale.
 /// @snippet tests/device/snippets.cpp nccl
@@ -41,7 +41,7 @@ public:
     /// Takes the ranks of `bootstrap`, with the current device of each. **Collective**.
     /// @throws hvd::nccl_error, hvd::cuda_error, hvd::usage_error for an unsuitable NCCL library or
     /// unsuitable options, hvd::mismatch_error for different ones, hvd::peer_error if other ranks
-    /// failed or did not come within `options.deadline`.
+    /// failed or did not come within `options.timeout`.
     template <class Bootstrap>
     explicit communicator(communicator<Bootstrap>& bootstrap,
                           const communicator_options& options = {}, const nccl_options& own = {})
@@ -138,9 +138,9 @@ private:
                  const nccl_options& own, detail::nccl_beginning beginning) {
         const int rank = bootstrap.rank(), size = bootstrap.size();
         detail::session& ranks = detail::access::session_of(bootstrap);
-        const auto limit = detail::limit_of(options.deadline);
+        const auto limit = detail::limit_of(options.timeout);
         session_ = detail::run_on_all(ranks, "communicator<nccl>", limit, [&] {
-            detail::refuse_blocking_deadline(own, options, rank);
+            detail::refuse_blocking_timeout(own, options, rank);
             const int device = detail::device_of_this_thread(rank);
             return std::make_shared<session_type>(rank, size, device, options,
                                                   detail::nccl_configuration(own, rank));
@@ -158,7 +158,7 @@ private:
         });
         bootstrap.broadcast(tensor_view<std::byte>(reinterpret_cast<std::byte*>(&beginning.id),
                                                    {sizeof beginning.id}),
-                            hvd::root{0}, {.deadline = options.deadline});
+                            hvd::root{0}, {.timeout = options.timeout});
         session_->join_all(
             beginning,
             std::make_unique<detail::host_ranks_of<Bootstrap>>(detail::own_duplicate(bootstrap)),

@@ -24,7 +24,7 @@ struct peer {
 
 /// Options of messages between ranks.
 struct device_message_options {
-    time_span deadline = {};    ///< for this call; 0 takes the communicator's
+    time_span timeout = {};     ///< for this call; 0 takes the communicator's
     device_stream stream = {};  ///< as in `device_options`
 };
 
@@ -117,10 +117,10 @@ private:
                          const device_message_options& o) const {
         const auto& session = device_access::session_of(static_cast<const Comm&>(*this));
         const std::vector<device_message>& messages = group.messages_;
-        if (o.deadline.nanoseconds < 0) [[unlikely]]
-            refuse(session->rank(), label, ": ", negative_time("deadline", o.deadline));
+        if (o.timeout.nanoseconds < 0) [[unlikely]]
+            refuse(session->rank(), label, ": ", negative_time("timeout", o.timeout));
         check_messages(messages, label, session->rank(), session->size());
-        return begin_call(session, label, o.stream, o.deadline,
+        return begin_call(session, label, o.stream, o.timeout,
                           [&](cudaStream_t stream, time_point limit) {
                               try {
                                   session->exchange(messages, label, stream, limit);

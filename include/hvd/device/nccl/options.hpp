@@ -16,7 +16,7 @@ namespace hvd::inline v0 {
 struct nccl_options {
     /// NCCL's own configuration, which NCCL checks. The texts that it points to may end with the
     /// call. `blocking` left undefined is 0. If it is 1, calls of NCCL return when they are done:
-    /// no deadline ends one, not even while the communicator is made, so the communicator has none.
+    /// no timeout ends one, not even while the communicator is made, so the communicator has none.
     /// Calls may have one for their work on the GPU. With `splitShare` aborting one of the
     /// communicators that share ends all.
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -94,15 +94,15 @@ private:
     kept_text net_name_, comm_name_;
 };
 
-// A deadline that NCCL would not keep is refused.
-inline void refuse_blocking_deadline(const nccl_options& own, const communicator_options& options,
-                                     int rank) {
-    if (own.config.blocking == 1 && options.deadline.nanoseconds != 0)
+// A timeout that NCCL would not keep is refused.
+inline void refuse_blocking_timeout(const nccl_options& own, const communicator_options& options,
+                                    int rank) {
+    if (own.config.blocking == 1 && options.timeout.nanoseconds != 0)
         throw usage_error(
             rank,
-            text("hvd: communicator<nccl> on rank ", rank, ": .config.blocking and a .deadline of ",
-                 options.deadline.nanoseconds / 1'000'000,
-                 " ms: no deadline ends a blocking call of NCCL; leave one of them out"));
+            text("hvd: communicator<nccl> on rank ", rank, ": .config.blocking and a .timeout of ",
+                 options.timeout.nanoseconds / 1'000'000,
+                 " ms: no timeout ends a blocking call of NCCL; leave one of them out"));
 }
 
 }  // namespace detail

@@ -97,7 +97,7 @@ private:
                                      is_healthy && knows_growth,
                                      knows_growth};
         const auto said = numbers_of_all(access::session_of(hosts), "run_elastic", mine,
-                                         limit_of(options.deadline));
+                                         limit_of(options.timeout));
         std::vector<told_communicator> all;
         for (std::size_t i = 0; i < said.size(); i += std::size(mine))
             all.push_back({said[i], said[i + 1], said[i + 2], said[i + 3] != 0, said[i + 4] != 0,
@@ -119,7 +119,7 @@ private:
         try {
             const std::int64_t is_made = next ? 1 : 0;
             const auto made = numbers_of_all(access::session_of(hosts), "run_elastic",
-                                             {&is_made, 1}, limit_of(options.deadline));
+                                             {&is_made, 1}, limit_of(options.timeout));
             if (std::ranges::count(made, 0) == 0) return next;
         } catch (...) {
             next.abort();  // its end would wait for a lost rank

@@ -20,7 +20,7 @@ concept host_assisted = device_backend<B> && requires { typename B::host_policy;
 ///
 /// It has all collectives of `communicator<nccl>`, with the same results. Ranks compare every call,
 /// as the host's communicator does. They do not compare the calls of NCCL inside a node, or those
-/// that `cuda_aware` hands to MPI, which also have no deadline once MPI has them. An asynchronous
+/// that `cuda_aware` hands to MPI, which also have no timeout once MPI has them. An asynchronous
 /// call has been through the host when it returns; its request is for the last copies to the GPU.
 /// **Threads**: one calling thread at a time.
 /// @snippet tests/device/snippets.cpp staged

@@ -26,7 +26,7 @@ public:
         meet(bootstrap, name, options);
         auto host = own_duplicate(bootstrap);
         communicator_options of_direct = options;
-        of_direct.deadline = {};  // that of the calls on the host holds
+        of_direct.timeout = {};  // that of the calls on the host holds
         communicator<direct<Host>> direct(host.native_handle(), borrow, of_direct);
         return make_on_all(bootstrap, name, options, [&] {
             if (!is_cuda_aware())

@@ -211,7 +211,7 @@ private:
     }
 
     void run_on_host(operation& op, time_point limit) {
-        access::run(host_, op, options_until(limit).deadline);
+        access::run(host_, op, options_until(limit).timeout);
     }
 
     void reduce_on_host(const collective_call& call, collective kind, int root, std::byte* data,
@@ -320,7 +320,7 @@ private:
                                    ? x.send.rounds(most)
                                    : x.receive.rounds(most);
         if (!call.counts.empty() && call.entry.kind != collective::allgather)
-            host_.allreduce(rounds, max, {.deadline = options_until(limit).deadline});
+            host_.allreduce(rounds, max, {.timeout = options_until(limit).timeout});
         return std::size_t(rounds);
     }
 

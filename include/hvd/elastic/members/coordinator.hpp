@@ -381,7 +381,7 @@ private:
     message why_none_begins(const last_epoch& last) const {
         if (last.has_majority)
             return text("processes here: ", waiting().size(), ", needed: ", rules_.least,
-                        text(" (HVD_MIN_SIZE)",
+                        text(" (HVD_ELASTIC_MIN_SIZE)",
                              living_ < rules_.least ? ", and nothing is started any more" : "",
                              missing_ranks(last)));
         const std::vector<std::uint64_t>& members = last.newest->members;

@@ -34,10 +34,10 @@ inline coordinator_rules coordinator_rules_of(const tcp_options& own,
     coordinator_rules r;
     const auto span = [](time_span s) { return s.nanoseconds > 0 ? s.nanoseconds : never; };
     r.start = std::size_t(own.size < 1 ? 1 : own.size);
-    r.least = std::size_t(bounds.least);
-    if (bounds.most > 0) r.most = std::size_t(bounds.most);
-    r.start_span = span(own.start_deadline);
-    r.join_span = span(bounds.join_deadline);
+    r.least = std::size_t(bounds.min_size);
+    if (bounds.max_size > 0) r.most = std::size_t(bounds.max_size);
+    r.start_span = span(own.start_timeout);
+    r.join_span = span(bounds.timeout);
     r.late = span(bounds.late);
     return r;
 }

@@ -41,7 +41,7 @@ public:
     // Comes to the coordinator, and waits for the next epoch.
     // @throws peer_error if too few processes come in time, or no coordinator can be reached
     elastic_epoch join(state_stamp stamp, bool has_finished) {
-        const time_point limit = limit_of(bounds_.join_deadline);
+        const time_point limit = limit_of(bounds_.timeout);
         joins_since_ = now();
         advice_ = {};
         if (has_finished && told_work_at_ > 0) send_work();
@@ -100,21 +100,22 @@ private:
     static constexpr std::int64_t patience = 300 * tuning::millisecond;
 
     static const tcp_options& checked(const tcp_options& own, const elastic_options& bounds) {
-        if (bounds.least < 1 || (bounds.most != 0 && bounds.most < bounds.least) ||
-            std::size_t(bounds.most) > most_members)
-            throw usage_error(
-                -1, text("hvd: an elastic job of at least ", bounds.least, " and at most ",
-                         bounds.most, " ranks: it takes 1 or more, and at most ", most_members));
+        if (bounds.min_size < 1 || (bounds.max_size != 0 && bounds.max_size < bounds.min_size) ||
+            std::size_t(bounds.max_size) > most_members)
+            throw usage_error(-1, text("hvd: an elastic job of at least ", bounds.min_size,
+                                       " and at most ", bounds.max_size,
+                                       " ranks: it takes 1 or more, and at most ", most_members));
         if (is_alone(own)) return own;
         if (own.rendezvous.empty() || own.size < 1)
             throw usage_error(-1,
                               "hvd: HVD_RENDEZVOUS or HVD_SIZE is missing: a launcher sets "
                               "them for an elastic job (see docs/elastic.md)");
-        if (own.size < bounds.least || (bounds.most != 0 && own.size > bounds.most))
+        if (own.size < bounds.min_size || (bounds.max_size != 0 && own.size > bounds.max_size))
             throw usage_error(
                 -1, text("hvd: an elastic job begins with HVD_SIZE=", own.size,
-                         " ranks, and has at least ", bounds.least,
-                         text(bounds.most == 0 ? message() : text(" and at most ", bounds.most))));
+                         " ranks, and has at least ", bounds.min_size,
+                         text(bounds.max_size == 0 ? message()
+                                                   : text(" and at most ", bounds.max_size))));
         return own;
     }
     // The name of a host that dies later may not be known any more.
@@ -440,8 +441,8 @@ private:
     }
     [[noreturn]] void give_up() const {
         give_up(text(advice_.empty() ? why_ : advice_, "; waited ",
-                     (now() - joins_since_) / tuning::second, " s, and HVD_ELASTIC_DEADLINE is ",
-                     bounds_.join_deadline.nanoseconds / tuning::second, " s"));
+                     (now() - joins_since_) / tuning::second, " s, and HVD_ELASTIC_TIMEOUT is ",
+                     bounds_.timeout.nanoseconds / tuning::second, " s"));
     }
     [[noreturn]] void give_up(const message& why) const {
         throw peer_error(-1,

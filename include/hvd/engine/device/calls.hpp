@@ -175,7 +175,7 @@ private:
     device_arguments begin(collective kind, const In& in, const Out& out) const {
         static_assert(!is_strided<view_of<const In&>> && !is_strided<view_of<const Out&>>,
                       "hvd: tensors of a device are moved without gaps");
-        device_arguments a(session_for(kind), kind, options_.deadline, true);
+        device_arguments a(session_for(kind), kind, options_.timeout, true);
         a.tensors(in, out);
         return a;
     }
@@ -300,8 +300,8 @@ private:
     named_device_request submit(collective kind, F&& describe) {
         shared<device_tensor_call> call;
         core_.or_refuse(name_, [&] { call = shared<device_tensor_call>::make(); });
-        call->deadline = options_.deadline;
-        if (options_.deadline.nanoseconds > 0) call->due = limit_of(options_.deadline);
+        call->timeout = options_.timeout;
+        if (options_.timeout.nanoseconds > 0) call->due = limit_of(options_.timeout);
         signature mine;
         mine.where = tensor_memory::device;
         mine.call.kind = kind;

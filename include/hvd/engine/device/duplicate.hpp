@@ -67,7 +67,7 @@ template <class Backend, class D>
 std::shared_ptr<device_runner> run_on_duplicate(communicator<Backend>& comm,
                                                 communicator<D>& gpus) {
     session& ranks = access::session_of(comm);
-    const time_point limit = limit_of(start_deadline_of(ranks));
+    const time_point limit = limit_of(start_timeout_of(ranks));
     run_on_all(ranks, devices_of_an_engine, limit, [&] {
         if (!gpus)
             throw usage_error(comm.rank(), text("hvd: ", devices_of_an_engine, " is empty on rank ",

@@ -14,7 +14,7 @@ namespace hvd::inline v0 {
 ///
 /// **Buffers** of the tensor stay untouched until it is complete. **Completion**: `wait()`, a
 /// `test()` that is true, `co_await`, or the destructor, which waits until the communicator's
-/// `destructor_deadline` at most. After `wait(stream)` the stream's later work comes after the
+/// `destructor_timeout` at most. After `wait(stream)` the stream's later work comes after the
 /// result. Movable, and empty after a move.
 /// @throws hvd::mismatch_error, hvd::usage_error and hvd::peer_error as an engine's other requests
 /// do, hvd::nccl_error and hvd::cuda_error for failures. All but the first two end the engine.
@@ -45,7 +45,7 @@ public:
         return bool(submitted_) || (is_watched() ? is_open_ : call_ && bool(call_->under_way));
     }
 
-    /// Checks once if the tensor is complete. After a deadline it throws as `wait()` does.
+    /// Checks once if the tensor is complete. After a timeout it throws as `wait()` does.
     bool test() {
         if (!submitted_.test()) return false;
         if (is_watched()) {
@@ -71,7 +71,7 @@ public:
     }
 
     /// Makes later work of `stream` wait for the result. The host waits only until all ranks have
-    /// submitted the tensor and its work is enqueued, and not for the work. A deadline of the
+    /// submitted the tensor and its work is enqueued, and not for the work. A timeout of the
     /// device's communicator still holds, as for `device_request`.
     /// @throws hvd::usage_error for a stream that is being captured.
     void wait(device_stream stream) {

@@ -90,7 +90,7 @@ private:
         const collective kind = part.unit[part.first].signature.call.kind;
         device_session& session = *devices_.session_for(kind);
         session.refuse_if_broken(name_of(kind));
-        const time_point limit = session.limit_for(part.deadline);
+        const time_point limit = session.limit_for(part.timeout);
         prepare_for_joined(part, session, limit);
         if (kind == collective::allgather || kind == collective::alltoall)
             learn_counts(part, limit);

@@ -34,16 +34,16 @@ public:
     // The options of an engine: nanoseconds, 0 is never.
     stall_watch(std::int64_t warn, std::int64_t abort) : warn_(warn), abort_(abort) {}
 
-    // `oldest` has waited for the longest time, `urgent` has the deadline that comes first.
+    // `oldest` has waited for the longest time, `urgent` has the timeout that comes first.
     // `may_ask`: the ranks negotiate, so that they know what others have not submitted.
     finding look(const tensor& oldest, const tensor& urgent, time_point time, bool may_ask) {
-        finding by_deadline, by_wait;
+        finding by_timeout, by_wait;
         if (!urgent.name.empty() && urgent.at != never)
-            by_deadline = look_at_end(urgent, urgent.at, time, may_ask);
+            by_timeout = look_at_end(urgent, urgent.at, time, may_ask);
         const bool awaits_end = is_about(urgent) && question_.ends;
-        if (by_deadline.what != verdict::rest || awaits_end) return by_deadline;
+        if (by_timeout.what != verdict::rest || awaits_end) return by_timeout;
         if (!oldest.name.empty()) by_wait = look_at_wait(oldest, time, may_ask);
-        if (by_deadline.again < by_wait.again) by_wait.again = by_deadline.again;
+        if (by_timeout.again < by_wait.again) by_wait.again = by_timeout.again;
         return by_wait;
     }
 

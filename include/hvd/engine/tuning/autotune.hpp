@@ -19,7 +19,7 @@ namespace hvd::inline v0 {
 /// draws the same conclusions from them. Results stay the same to the bit. The candidates are
 /// compared in turns, by medians and with a margin. The last comparison is a duel of the best one
 /// with the thresholds of the start and with the defaults, so that the training does not end slower
-/// than it began. After at most `most_steps` the search is over; then `step()` does nothing. A
+/// than it began. After at most `max_steps` the search is over; then `step()` does nothing. A
 /// tuner that is destroyed before leaves the thresholds in force that it tries.
 ///
 /// **Collective**: all ranks make it with equal options, and call `step()` equally often, with
@@ -90,7 +90,7 @@ private:
     // All steps count. The first one ends before the first candidate is in force.
     int most_samples() const {
         const int each = settling_steps() + options_.steps_per_sample;
-        return std::max(0, options_.most_steps - options_.warmup_steps - 1) / each;
+        return std::max(0, options_.max_steps - options_.warmup_steps - 1) / each;
     }
 
     void check_options() const {
@@ -106,7 +106,7 @@ private:
         if (const int least = detail::tuning_search::least_samples; most_samples() < least)
             throw usage_error(
                 target_->rank(),
-                detail::text("hvd: autotune.most_steps is ", options_.most_steps,
+                detail::text("hvd: autotune.max_steps is ", options_.max_steps,
                              "; a search with these options takes at least ",
                              1 + options_.warmup_steps +
                                  least * (settling_steps() + options_.steps_per_sample)));
@@ -166,7 +166,7 @@ private:
                 {".enabled", o.enabled},
                 {".warmup_steps", o.warmup_steps},
                 {".steps_per_sample", o.steps_per_sample},
-                {".most_steps", o.most_steps},
+                {".max_steps", o.max_steps},
                 {"a hash of .fixed", std::int64_t(detail::hash().add(o.fixed).value())},
                 {"a hash of .known", std::int64_t(known.value())},
                 {"whether there is a function .changed", o.changed != nullptr}};

@@ -196,9 +196,9 @@ private:
     static named_options last() { return {.priority = std::numeric_limits<int>::min()}; }
     // Names are those of the tensors.
     static reduce_options plain(const reduce_options& o) {
-        return {.prescale = o.prescale, .postscale = o.postscale, .deadline = o.deadline};
+        return {.prescale = o.prescale, .postscale = o.postscale, .timeout = o.timeout};
     }
-    static options plain(const options& o) { return {.deadline = o.deadline}; }
+    static options plain(const options& o) { return {.timeout = o.timeout}; }
 
     shared<engine_core> core_;
     engine_channel channel_;

@@ -23,11 +23,11 @@ namespace hvd::inline v0 {
 /// `training_progress::scale`.
 /// @snippet tests/train/snippets.cpp loss_scale
 struct loss_scale {
-    double value = 65536;             ///< multiply the loss, or its gradient, by this
-    double growth = 2;                ///< multiplies the value after many steps
-    double backoff = 0.5;             ///< multiplies the value after a step that was left out
-    double interval = 2000;           ///< the number of steps in a row after which the value grows
-    double least = 1, most = 0x1p24;  ///< limits of the value
+    double value = 65536;          ///< multiply the loss, or its gradient, by this
+    double growth = 2;             ///< multiplies the value after many steps
+    double backoff = 0.5;          ///< multiplies the value after a step that was left out
+    double interval = 2000;        ///< the number of steps in a row after which the value grows
+    double min = 1, max = 0x1p24;  ///< limits of the value
     double good_steps = 0;  ///< steps in a row that were not left out, since the value changed
 
     /// Steps with the gradients of a scaled loss, and adapts the value. It returns false if the
@@ -74,8 +74,8 @@ struct loss_scale {
         f("growth", growth);
         f("backoff", backoff);
         f("interval", interval);
-        f("least", least);
-        f("most", most);
+        f("min", min);
+        f("max", max);
         f("good_steps", good_steps);
     }
 
@@ -85,7 +85,7 @@ private:
     void change(double by) {
         good_steps = 0;
         const double changed = value * by;
-        value = changed < least ? least : changed > most ? most : changed;
+        value = changed < min ? min : changed > max ? max : changed;
     }
 };
 

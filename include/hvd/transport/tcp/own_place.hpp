@@ -31,7 +31,7 @@ inline bool is_of_one_host(const tcp_options& o) {
 inline std::vector<host_address> addresses_for_ranks(const tcp_options& o, bool is_of_one_host) {
     if (is_of_one_host) return {host_address::loopback()};
     std::vector<host_address> at;
-    if (!o.interface.empty()) at = own_addresses(o.interface);
+    if (!o.network_interface.empty()) at = own_addresses(o.network_interface);
     if (!at.empty()) add_once(at, host_address::loopback());
     return at;
 }
@@ -55,10 +55,10 @@ inline listening_place place_of(const tcp_options& o, std::uint16_t port, bool i
     mine.port = port;
     if (!o.address.empty())
         for (const host_address& a : resolve(o.address.c_str(), "HVD_ADDRESS")) mine.add(a);
-    else if (!o.interface.empty())
-        for (const host_address& a : own_addresses(o.interface)) mine.add(a);
-    if (mine.addresses == 0 && !o.interface.empty())
-        throw usage_error(o.rank, text("hvd: HVD_INTERFACE is '", o.interface,
+    else if (!o.network_interface.empty())
+        for (const host_address& a : own_addresses(o.network_interface)) mine.add(a);
+    if (mine.addresses == 0 && !o.network_interface.empty())
+        throw usage_error(o.rank, text("hvd: HVD_NETWORK_INTERFACE is '", o.network_interface,
                                        "', and this host has no such interface with an address"));
     if (mine.addresses == 0 && is_of_one_host) mine.add(host_address::loopback());
     return mine;

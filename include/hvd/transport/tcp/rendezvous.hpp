@@ -15,13 +15,13 @@ namespace hvd::inline v0::detail {
 // All ranks get the table, or all that have come get the reason why not.
 class rendezvous_server {
 public:
-    // With a deadline of 0 it waits without a limit. @throws usage_error if the port is taken, or
+    // With a timeout of 0 it waits without a limit. @throws usage_error if the port is taken, or
     // there is no job of that size.
     // `rank` is that of the process that serves, -1 for a launcher. It listens `at` some addresses.
-    rendezvous_server(std::uint16_t port, int size, const shared_secret& secret, time_span deadline,
+    rendezvous_server(std::uint16_t port, int size, const shared_secret& secret, time_span timeout,
                       int rank = -1, std::span<const host_address> at = {})
         : secret_(secret),
-          deadline_(deadline),
+          timeout_(timeout),
           listener_(rank, port, at),
           wake_(-1),
           places_(std::size_t(size > 0 ? size : 0)),
@@ -39,7 +39,7 @@ public:
     // @throws peer_error naming the ranks that have not come in time, or whose registration does
     // not fit; usage_error if the system fails.
     bool serve() try {
-        const time_point limit = limit_of(deadline_);
+        const time_point limit = limit_of(timeout_);
         while (come_ < places_.size()) {
             if (stopped_.load()) {
                 refuse_all("it was stopped");
@@ -184,7 +184,7 @@ private:
     }
 
     const shared_secret secret_;
-    const time_span deadline_;
+    const time_span timeout_;
     listening_socket listener_;
     wake_up wake_;
     atomic<bool> stopped_{false};

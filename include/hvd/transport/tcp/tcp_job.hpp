@@ -45,7 +45,7 @@ public:
 
 private:
     own_rendezvous(const tcp_options& o, const shared_secret& secret, const host_and_port& at)
-        : server_(at.port, o.size, secret, o.start_deadline, o.rank,
+        : server_(at.port, o.size, secret, o.start_timeout, o.rank,
                   addresses_for_meeting(o, is_of_one_host(o),
                                         resolve(at.host.c_str(), "HVD_RENDEZVOUS"))),
           thread_([this] { serve(); }) {
@@ -183,7 +183,7 @@ private:
         listening_socket listener(rank_, 0, addresses_for_ranks(o, of_one_host));
         owner<own_rendezvous> served;
         if (rank_ == 0 && !o.rendezvous_served) served = owner<own_rendezvous>::make(o, secret);
-        const time_point limit = limit_of(o.start_deadline);
+        const time_point limit = limit_of(o.start_timeout);
         rendezvous_client client(o.rendezvous, rank_, size_, secret);
         // The rendezvous knows at the limit who is missing.
         job_table all = client.meet(place_of(o, listener.port(), of_one_host),

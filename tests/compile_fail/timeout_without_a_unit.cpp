@@ -8,6 +8,6 @@
 #include <hvd/threads.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& x) {
-    comm.allreduce(x, hvd::sum, {.deadline = 30});                        // BAD
-    comm.allreduce(x, hvd::sum, {.deadline = std::chrono::seconds(30)});  // GOOD
+    comm.allreduce(x, hvd::sum, {.timeout = 30});                        // BAD
+    comm.allreduce(x, hvd::sum, {.timeout = std::chrono::seconds(30)});  // GOOD
 }
