@@ -60,7 +60,7 @@ public:
           o_(o),
           out_(comm, "nodes", o),
           own_(communicator::world({.node_size = o.node_size})),
-          by_library_(communicator::world({.node_size = o.node_size, .cross_by_library = true})),
+          by_library_(communicator::world({.node_size = o.node_size, .mpi_between_nodes = true})),
           tcp_(without_mpi<hvd::tcp>(comm, o)),
 #if BENCH_WITH_OPENSSL
           encrypted_(without_mpi<hvd::encrypted<hvd::tcp>>(comm, o)),

@@ -155,7 +155,7 @@ TEST_CASE("lists have more tensors than a window has room for places of them") {
                 CHECK(wrong == 0);
             }
         },
-        {.window_bytes = window});
+        {.shared_memory_bytes = 4 * window});
 }
 
 TEST_CASE("every collective takes tensors of an arena") {

@@ -508,14 +508,43 @@ TEST_CASE("test() gives up after the timeout") {
     });
 }
 
+TEST_CASE("a request that is dropped waits as its call does") {
+    using namespace std::chrono_literals;
+    on_every_transport_from(2,
+                            [](auto& comm) {
+                                std::vector<int> x(1000, 1);
+                                if (comm.rank() == 0) std::this_thread::sleep_for(100ms);
+                                {
+                                    const auto dropped = comm.allreduce_async(x, hvd::sum);
+                                }
+                                CHECK(x == std::vector<int>(1000, comm.size()));
+                                check_that_it_works(comm);
+                            },
+                            {.destructor_timeout = 1ms});
+    on_every_transport_from(2, [](auto& comm) {
+        auto doomed = comm.split(0);
+        std::vector<int> x(1000, 1);
+        if (comm.rank() == 0) {
+            {
+                const auto dropped = doomed.allreduce_async(x, hvd::sum, {.timeout = 50ms});
+            }
+            if (const auto e = thrown<hvd::peer_error>([&] { doomed.barrier(); }))
+                CHECK(contains(e->what(), "did not come in time"));
+        }
+        comm.barrier();
+    });
+}
+
 TEST_CASE("the limit of a destructor does not hold for later calls") {
     using namespace std::chrono_literals;
     on_every_transport_from(2,
                             [](auto& comm) {
                                 if (comm.size() != 2) return;
                                 comm.barrier();  // nobody is late for the next one
-                                {
+                                try {
                                     const auto dropped = comm.barrier_async();
+                                    throw 1;
+                                } catch (int) {
                                 }
                                 if (comm.rank() == 1) std::this_thread::sleep_for(900ms);
                                 comm.barrier();

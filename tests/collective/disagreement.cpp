@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <chrono>
 #include <stdexcept>
 
 #include "disagreement.hpp"
@@ -295,11 +296,13 @@ TEST_CASE("ranks with another list of a subset") {
 TEST_CASE("a negative timeout is refused on all ranks, with its value") {
     on_every_transport_from(2, [](auto& comm) {
         const int culprit = comm.size() - 1;
-        const hvd::time_span timeout =
-            hvd::time_span::of_nanoseconds(comm.rank() == culprit ? -2 : 0);
+        const hvd::time_span timeout = comm.rank() == culprit
+                                           ? hvd::time_limit(std::chrono::nanoseconds(-2))
+                                           : hvd::time_limit();
         std::vector<int> x(10, 1);
         const auto refused = [&](auto call) {
-            expect_refusal(comm, culprit, ".timeout is -2 ns, and must not be negative", call);
+            expect_refusal(comm, culprit,
+                           ".timeout is -2 ns, and must be more than 0, or hvd::forever", call);
         };
         refused([&] { comm.allreduce(x, hvd::sum, {.timeout = timeout}); });
         refused([&] { comm.broadcast(x, hvd::root{0}, {.timeout = timeout}); });

@@ -226,9 +226,9 @@ TEST_CASE("communicators leave no handles behind, of whatever kind they are") {
     const int before = settled();
     hvd::communicator_options kinds[] = {{}, {.node_size = 1}, {.node_size = 2}, {}, {}};
     kinds[3].node_size = 1;
-    kinds[3].cross_by_library = true;
+    kinds[3].mpi_between_nodes = true;
     kinds[4].node_size = 2;
-    kinds[4].cross_by_library = true;
+    kinds[4].mpi_between_nodes = true;
     for (const hvd::communicator_options& options : kinds) {
         {
             auto world = communicator::world(options);
@@ -351,8 +351,8 @@ TEST_CASE("options that differ between ranks are refused on all of them") {
         CHECK(e->table()[0].second != e->table()[1].second);
     };
     refused({.node_size = first ? 1 : 2}, ".node_size");
-    refused({.cross_by_library = first}, ".cross_by_library");
-    refused({.window_bytes = first ? 4096u : 8192u}, ".window_bytes");
+    refused({.mpi_between_nodes = first}, ".mpi_between_nodes");
+    refused({.shared_memory_bytes = first ? 16384u : 32768u}, ".shared_memory_bytes");
     const auto impossible = [&] {
         hvd::communicator<hvd::mpi>::world({.node_size = first ? -3 : 0});
     };

@@ -84,7 +84,7 @@ TEST_CASE_TEMPLATE("the library between nodes gives the same sums", T, float, do
             auto pair = comm.split(comm.rank() / 3);
             check_sums<T>(pair, hvd::sum);
         },
-        {.cross_by_library = true});
+        {.mpi_between_nodes = true});
 }
 
 TEST_CASE_TEMPLATE("operations that the library lacks go without it", T, hvd::float16,
@@ -100,7 +100,7 @@ TEST_CASE_TEMPLATE("operations that the library lacks go without it", T, hvd::fl
             CHECK(x.front() == comm.size() - 1);
             CHECK(x.back() == comm.size() - 1);
         },
-        {.cross_by_library = true});
+        {.mpi_between_nodes = true});
 }
 
 TEST_CASE("scales with the library between nodes are applied once") {
@@ -110,7 +110,7 @@ TEST_CASE("scales with the library between nodes are applied once") {
             comm.allreduce(x, hvd::average, {.prescale = 0.5, .postscale = 4});
             CHECK(x.back() == double(comm.size() + 1));
         },
-        {.cross_by_library = true});
+        {.mpi_between_nodes = true});
 }
 
 TEST_CASE("a large part of one rank crosses in many chunks") {

@@ -72,7 +72,7 @@ void check_limits(std::size_t window_bytes) {
                 CHECK(wrong(y, n, exclusive) == 0);
             }
         },
-        {.window_bytes = window_bytes});
+        {.shared_memory_bytes = tuning::windows * window_bytes});
 }
 
 // Sums of these numbers are rounded.

@@ -263,4 +263,28 @@ TEST_CASE("a group belongs to the process that made it") {
     }
 }
 
+TEST_CASE("a world of threads inside run_threads is refused, and self() is this thread alone") {
+    using threads = hvd::communicator<hvd::threads>;
+    CHECK(threads::world().size() == 1);
+    for (const int ranks : {1, 2, 3})
+        hvd::run_threads(ranks, [](communicator& comm) {
+            CHECK_THROWS_WITH_AS(threads::world(),
+                                 doctest::Contains("take the communicator that run_threads hands"),
+                                 hvd::usage_error);
+            threads alone = threads::self();
+            std::vector<int> x(10, comm.rank());
+            alone.allreduce(x, hvd::sum);
+            CHECK(x == std::vector<int>(10, comm.rank()));
+            CHECK(hvd::communicator<hvd::checked<hvd::threads>>::self().size() == 1);
+            // A thread that a rank starts is no rank.
+            std::thread([] { CHECK(threads::world().size() == 1); }).join();
+            comm.barrier();
+        });
+}
+
+TEST_CASE("threads refuse an option that only MPI takes") {
+    CHECK_THROWS_WITH_AS(hvd::run_threads(2, [](communicator&) {}, {.mpi_between_nodes = true}),
+                         doctest::Contains("this backend has no MPI"), hvd::usage_error);
+}
+
 }  // namespace thread_group_tests

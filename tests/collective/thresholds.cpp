@@ -93,7 +93,7 @@ void check_thresholds(std::size_t window_bytes) {
                 check_movements<T>(comm, share);
             }
         },
-        {.window_bytes = window_bytes});
+        {.shared_memory_bytes = tuning::windows * window_bytes});
 }
 
 }  // namespace
@@ -145,7 +145,7 @@ void check_large_elements(std::size_t window_bytes) {
                     wrong += e.cells[i] != int(i) * comm.size() + 1000 * ranks;
             CHECK(wrong == 0);
         },
-        {.window_bytes = window_bytes});
+        {.shared_memory_bytes = tuning::windows * window_bytes});
 }
 
 }  // namespace

@@ -58,9 +58,9 @@ void collect(std::string_view line) {
 }
 
 struct collects_lines {
-    hvd::message_sink before = hvd::set_error_sink(&collect);
+    hvd::message_sink before = hvd::set_message_sink(&collect);
     ~collects_lines() {
-        hvd::set_error_sink(before);
+        hvd::set_message_sink(before);
         lines.clear();
 #if !defined(HVD_TEST_BACKEND_MPI)
         told = 0;
@@ -140,7 +140,7 @@ TEST_CASE("ranks say nothing where they are told not to, before a timeout, and i
                                 comm.barrier({.name = "late-never"});
                                 CHECK(lines_that_begin("hvd") == 0);
                             },
-                            {.waiting_notice = 0s});
+                            {.waiting_notice = hvd::forever});
     on_every_transport_from(2,
                             [&](auto& comm) {
                                 if (comm.size() > few) return;

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <complex>
 #include <cstdint>
+#include <functional>
 
 #include <hvd/hvd.hpp>
 
@@ -47,6 +48,22 @@ static_assert(reduces_none<decltype(hvd::custom([](int* a, int*) { return a; }))
 // A backend can exclude operations.
 static_assert(hvd::reducible<float, op::sum, backend_without_products>);
 static_assert(!hvd::reducible<float, op::product, backend_without_products>);
+
+// Those of the standard library are hvd's, so that they take its kernels.
+namespace look_alike {
+template <class = void>
+struct plus {
+    float operator()(float a, float b) const { return a + b; }
+};
+}  // namespace look_alike
+template <class Op, class Ours>
+constexpr bool is_ours = std::is_same_v<hvd::detail::operation_of<Op>, Ours>;
+static_assert(is_ours<std::plus<>, op::sum> && is_ours<std::multiplies<>, op::product>);
+static_assert(is_ours<std::bit_and<>, op::bit_and> && is_ours<std::bit_or<>, op::bit_or>);
+static_assert(is_ours<std::bit_xor<>, op::bit_xor>);
+static_assert(is_ours<std::logical_and<>, op::logical_and>);
+static_assert(is_ours<std::logical_or<>, op::logical_or>);
+static_assert(!is_ours<look_alike::plus<>, op::sum> && !is_ours<std::plus<double>, op::sum>);
 
 // Other types are no operations.
 static_assert(!hvd::reducible<float, int> && !hvd::reducible<float, hvd::root>);

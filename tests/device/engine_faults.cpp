@@ -6,6 +6,8 @@
 #include <atomic>
 #include <thread>
 
+#include <chrono>
+
 #include "engine_support.hpp"
 
 namespace engine_faults_tests {
@@ -159,8 +161,9 @@ TEST_CASE_TEMPLATE("a wrong call is refused on its rank, and its peers learn why
             });
             refused("root", "root 9 is not a rank",
                     [&] { e.broadcast("root", x.view(), hvd::root{wrong ? 9 : 0}).wait(); });
-            refused("late", ".timeout is -2 ns, and must not be negative", [&] {
-                const auto timeout = hvd::time_span::of_nanoseconds(wrong ? -2 : 0);
+            refused("late", ".timeout is -2 ns, and must be more than 0, or hvd::forever", [&] {
+                const auto timeout =
+                    wrong ? hvd::time_limit(std::chrono::nanoseconds(-2)) : hvd::time_limit();
                 e.allreduce("late", x.view(), hvd::sum, {.timeout = timeout}).wait();
             });
             refused("slice", "into() has 40 elements", [&] {

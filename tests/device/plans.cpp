@@ -2,6 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 // Plans of device tensors: their packing, their agreement, and their results.
 
+#include <chrono>
+
 #include "support.hpp"
 
 namespace plans_tests {
@@ -339,7 +341,8 @@ TEST_CASE("tensors that are nowhere, too short or overlap are refused, and all r
         refused(null,
                 [&] { return gpus.plan_reduce_scatter(x.view(), hvd::sum, hvd::into(mine)); });
         refused(".timeout is -2 ns", [&] {
-            const auto timeout = hvd::time_span::of_nanoseconds(odd ? -2 : 0);
+            const auto timeout =
+                odd ? hvd::time_limit(std::chrono::nanoseconds(-2)) : hvd::time_limit();
             return gpus.plan_allreduce(y.view(), hvd::sum, {.timeout = timeout});
         });
         refused("elements overlap",

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 // All policies for device tensors give the results of a serial reference.
 
+#include <chrono>
 #include <set>
 
 #include "support.hpp"
@@ -304,7 +305,8 @@ TEST_CASE("a refusal of one rank by itself is told to the others, which go on") 
         one_refuses([&](const auto& out) { gpus.alltoall(x.view(), hvd::into(out.view())); });
         one_refuses([&](const auto& out) {
             const bool wrong = out.data() == half.data();
-            gpus.barrier({.timeout = hvd::time_span::of_nanoseconds(wrong ? -2 : 0)});
+            gpus.barrier({.timeout = wrong ? hvd::time_limit(std::chrono::nanoseconds(-2))
+                                           : hvd::time_limit()});
         });
         one_refuses([&](const auto& out) {
             (void)gpus.plan_allgather(hvd::device_view(x.data(), 8), hvd::into(out.view()));

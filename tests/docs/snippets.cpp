@@ -639,7 +639,7 @@ TEST_CASE("tuning snippets") {
         auto options = hvd::options_from_environment();
         options.node_size = 0;  // code that comes later wins
         //! [options_from_environment]
-        CHECK(options.timeout.nanoseconds == 30'000'000'000);
+        CHECK(options.timeout.time().nanoseconds == 30'000'000'000);
     }
     //! [configuration]
     const auto written = hvd::configuration::from_environment();
@@ -660,13 +660,13 @@ TEST_CASE("tuning snippets") {
     });
 }
 
-TEST_CASE("error_sink snippet") {
+TEST_CASE("message_sink snippet") {
     static std::vector<std::string> log;
-    //! [error_sink]
+    //! [message_sink]
     // Any thread of hvd calls it; a log of your own would lock.
-    hvd::set_error_sink([](std::string_view line) { log.emplace_back(line); });
-    //! [error_sink]
-    hvd::set_error_sink(nullptr);  // standard error again
+    hvd::set_message_sink([](std::string_view line) { log.emplace_back(line); });
+    //! [message_sink]
+    hvd::set_message_sink(nullptr);  // standard error again
     CHECK(log.empty());
 }
 

@@ -112,7 +112,7 @@ class kept_lines {
 public:
     kept_lines() { all().clear(); }
     kept_lines(const kept_lines&) = delete;
-    ~kept_lines() { hvd::set_error_sink(before_); }
+    ~kept_lines() { hvd::set_message_sink(before_); }
 
     std::ptrdiff_t count(std::string_view text) const {
         const std::lock_guard lock(mutex());
@@ -133,7 +133,7 @@ private:
         const std::lock_guard lock(mutex());
         all().emplace_back(line);
     }
-    hvd::message_sink before_ = hvd::set_error_sink(&keep);
+    hvd::message_sink before_ = hvd::set_message_sink(&keep);
 };
 
 }  // namespace
@@ -694,7 +694,7 @@ TEST_CASE("a rank gives up when it is cut off from its launcher and from most ot
     // In the longer time the rank hears from its own coordinator that the others are missing.
     for (const auto& [size, cut_off] : {std::pair{2, 300}, {3, 300}, {4, 300}, {2, 5500}}) {
         CAPTURE(size);
-        bounds.cut_off = std::chrono::milliseconds(cut_off);
+        bounds.launcher_timeout = std::chrono::milliseconds(cut_off);
         elastic_job job(size, true, bounds);
         std::atomic<bool> is_dead{false};
         std::string text;
@@ -716,8 +716,8 @@ TEST_CASE("a rank gives up when it is cut off from its launcher and from most ot
                 }
             });
         job.await();
-        const std::string why =
-            "has not answered for " + std::to_string(cut_off) + " ms (HVD_ELASTIC_CUT_OFF)";
+        const std::string why = "has not answered for " + std::to_string(cut_off) +
+                                " ms (HVD_ELASTIC_LAUNCHER_TIMEOUT)";
         CHECK(text.find(why) != std::string::npos);
     }
 }
@@ -725,7 +725,7 @@ TEST_CASE("a rank gives up when it is cut off from its launcher and from most ot
 TEST_CASE("a rank whose launcher answers waits longer than it would without") {
     hvd::elastic_options bounds;
     bounds.min_size = 2;
-    bounds.cut_off = std::chrono::milliseconds(1);
+    bounds.launcher_timeout = std::chrono::milliseconds(1);
     elastic_job job(2, true, bounds);
     std::atomic<bool> has_left{false};
     std::vector<report> all(3);
@@ -1519,7 +1519,7 @@ TEST_CASE("a full disk does not end the job, and the last file stays") {
         while (state.kept().step != step) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     };
     static std::atomic<int> lines{0};
-    const auto sink = hvd::set_error_sink([](std::string_view) { ++lines; });
+    const auto sink = hvd::set_message_sink([](std::string_view) { ++lines; });
     hvd::run_elastic_options o;
     o.tcp = {};
     hvd::run_elastic<hvd_test::tcp>(
@@ -1553,7 +1553,7 @@ TEST_CASE("a full disk does not end the job, and the last file stays") {
         },
         o);
     limit_files(limit.rlim_cur);
-    hvd::set_error_sink(sink);
+    hvd::set_message_sink(sink);
     CHECK(lines == 2);
 }
 
@@ -1799,7 +1799,7 @@ TEST_CASE("a newcomer has its own object, and the object is found when the newco
 
 TEST_CASE("a rank that was left out comes again with the object that it has begun with") {
     hvd::elastic_options bounds;
-    bounds.late = std::chrono::milliseconds(200);
+    bounds.straggler_timeout = std::chrono::milliseconds(200);
     elastic_job job(3, true, bounds);
     std::atomic<bool> is_left_out{false};
     std::vector<bank> all(3);

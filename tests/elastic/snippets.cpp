@@ -191,7 +191,7 @@ TEST_CASE("options of a program") {
     //! [elastic_options]
     hvd::run_elastic_options options;
     options.bounds.min_size = 2;  // ranks
-    options.bounds.late = 10s;
+    options.bounds.straggler_timeout = 10s;
     options.communicator.timeout = 60s;
     //! [elastic_options]
     CHECK(options.bounds.max_size == 0);

@@ -270,6 +270,7 @@ TEST_CASE("ranks whose options differ, or can't work, are told") {
         wrong([](auto& o) { o.warmup_steps = -1; }, "autotune.warmup_steps is -1");
         wrong([](auto& o) { o.max_steps = 20; }, "takes at least 166");
         wrong([](auto& o) { o.fixed = "engine.cycle_time, cycles"; }, "'cycles'");
+        wrong([](auto& o) { o.file = "tuned.json"; }, "it takes hvd::autotune_with_file");
         wrong([](auto& o) { o.known.emplace().tuning.chunk_bytes = 65; }, ".chunk_bytes is 65");
         reduce_some(e, 0);
     });

@@ -494,15 +494,27 @@ TEST_CASE("a rank that leaves is named by those that wait for it") {
     });
 }
 
-TEST_CASE("a request that is destroyed before its tensor is complete ends the engine") {
+TEST_CASE("a request that an exception destroys before its tensor is complete ends the engine") {
     on_ranks_from(2, {.destructor_timeout = std::chrono::nanoseconds(200ms)}, [](auto& comm) {
         engine e{comm};
         std::vector<float> x(4);
-        if (comm.rank() == 0) {
-            (void)e.allreduce("x", x, hvd::sum);
-        }
+        if (comm.rank() == 0) try {
+                const auto dropped = e.allreduce("x", x, hvd::sum);
+                throw 1;
+            } catch (int) {
+            }
         const auto next = [&] { e.allreduce("y", x, hvd::sum).wait(); };
         CHECK_THROWS_AS(next(), hvd::peer_error);
+    });
+}
+
+TEST_CASE("a request that is dropped waits for its tensor, however late the others are") {
+    on_ranks_from(2, {.destructor_timeout = std::chrono::nanoseconds(1ms)}, [](auto& comm) {
+        engine e{comm};
+        std::vector<float> x(4, 1);
+        if (comm.rank() == 0) std::this_thread::sleep_for(100ms);
+        (void)e.allreduce("x", x, hvd::sum);
+        CHECK(x == std::vector<float>(4, float(comm.size())));
     });
 }
 

@@ -135,7 +135,7 @@ TEST_CASE("ranks that retune to different values are told each rank's, and keep 
 TEST_CASE("a rank that hangs inside a retune ends the engine on all ranks after stall_abort") {
     on_ranks_of<hvd::observed<backend, hanging>>([](auto& comm) {
         if (comm.size() == 1 || comm.size() > 3) return;
-        hvd::engine e{comm, {.stall_warn = {}, .stall_abort = lateness}};
+        hvd::engine e{comm, {.stall_warn = hvd::forever, .stall_abort = lateness}};
         const bool is_last = comm.rank() == comm.size() - 1;
         bool hangs = is_last;
         if (hangs) comm.hand_over();  // the thread that runs the retune makes the barrier

@@ -23,9 +23,9 @@ void collect(std::string_view line) {
 }
 
 struct collects_lines {
-    hvd::message_sink before = hvd::set_error_sink(&collect);
+    hvd::message_sink before = hvd::set_message_sink(&collect);
     ~collects_lines() {
-        hvd::set_error_sink(before);
+        hvd::set_message_sink(before);
         lines.clear();
     }
 };
@@ -100,7 +100,7 @@ TEST_CASE("ranks that have not submitted a tensor are named after a while") {
 
 TEST_CASE("an engine that waits too long is given up") {
     on_ranks_from(2, [](auto& comm) {
-        engine e{comm, {.stall_warn = {}, .stall_abort = 100ms}};
+        engine e{comm, {.stall_warn = hvd::forever, .stall_abort = 100ms}};
         std::vector<float> x(4);
         if (comm.rank() == 0) {
             const auto late = [&] { e.allreduce("late", x, hvd::sum).wait(); };
@@ -169,7 +169,7 @@ TEST_CASE("a rank that does not come to a predicted unit is named with its tenso
 
 TEST_CASE("a rank that hangs inside a unit ends the engine on all ranks after stall_abort") {
     on_few_ranks([](auto& comm) {
-        engine e{comm, {.stall_warn = {}, .stall_abort = lateness}};
+        engine e{comm, {.stall_warn = hvd::forever, .stall_abort = lateness}};
         const int last = comm.size() - 1, me = comm.rank();
         bool hangs = me == last;
         if (hangs) comm.hand_over();  // the engine's thread makes the barrier
@@ -193,7 +193,7 @@ TEST_CASE("a rank that hangs inside a unit ends the engine on all ranks after st
 TEST_CASE("the communicator's timeout holds inside a unit, and stall_abort does if it is longer") {
     on_ranks_from(2, {.timeout = std::chrono::nanoseconds(3s)}, [](auto& comm) {
         if (comm.size() > 2) return;
-        engine e{comm, {.stall_warn = {}, .stall_abort = 1h}};
+        engine e{comm, {.stall_warn = hvd::forever, .stall_abort = 1h}};
         const bool waits = comm.rank() == 0;
         bool hangs = !waits;
         if (hangs) comm.hand_over();  // the engine's thread makes the barrier
@@ -351,14 +351,16 @@ TEST_CASE("a timeout that a tensor has kept ends no later unit") {
     });
 }
 
-TEST_CASE("a request that is dropped before its tensor is there ends the engine on all ranks") {
+TEST_CASE("a request that an exception drops before its tensor is there ends all engines") {
     on_ranks_from(2, {.destructor_timeout = std::chrono::nanoseconds(50ms)}, [](auto& comm) {
         engine e{comm};
         const bool drops = comm.rank() == 0;
         std::vector<float> x(4, 1);
-        if (drops) {
-            const auto dropped = e.allreduce("dropped", x, hvd::sum);
-        }
+        if (drops) try {
+                const auto dropped = e.allreduce("dropped", x, hvd::sum);
+                throw 1;
+            } catch (int) {
+            }
         const auto other = [&] { e.allreduce("other", x, hvd::sum).wait(); };
         const std::string text = text_of<hvd::peer_error>(other);
         INFO(text);
@@ -384,7 +386,8 @@ TEST_CASE("negative times are refused on all ranks, with name and value") {
         engine e{comm};
         std::vector<float> x(4);
         const auto call = [&] {
-            e.allreduce("x", x, hvd::sum, {.timeout = comm.rank() == 1 ? -2ns : 0ns}).wait();
+            const auto timeout = comm.rank() == 1 ? hvd::time_limit(-2ns) : hvd::time_limit();
+            e.allreduce("x", x, hvd::sum, {.timeout = timeout}).wait();
         };
         if (comm.rank() == 1) CHECK(has(text_of<hvd::usage_error>(call), ".timeout is -2 ns"));
         else CHECK(has(text_of<hvd::peer_error>(call), ".timeout is -2 ns"));
@@ -401,7 +404,7 @@ TEST_CASE("a communicator takes no negative times") {
 #endif
     };
     CHECK(has(text_of<hvd::usage_error>([&] { make({.timeout = -4ns}); }),
-              ".timeout is -4 ns, and must not be negative"));
+              ".timeout is -4 ns, and must be more than 0, or hvd::forever"));
     CHECK(has(text_of<hvd::usage_error>([&] { make({.destructor_timeout = -4ns}); }),
               ".destructor_timeout is -4 ns"));
 }

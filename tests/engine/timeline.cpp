@@ -293,7 +293,7 @@ TEST_CASE("a timeline starts and stops while an engine works, any number of time
 TEST_CASE("a timeline ends when its file is full, and says how many events were dropped") {
     on_ranks_of<timed>([](auto& comm) {
         const temporary_directory folder;
-        hvd::set_error_sink([](std::string_view) {});
+        hvd::set_message_sink([](std::string_view) {});
         hvd::start_timeline(comm, {.file = (folder / "run.json").string(), .most_bytes = 65536});
         hvd::engine e{comm};
         for (int step = 0; step < 200; ++step) {
@@ -304,7 +304,7 @@ TEST_CASE("a timeline ends when its file is full, and says how many events were 
         }
         const auto summary = hvd::stop_timeline(comm);
         comm.barrier();  // the others may still write a line
-        hvd::set_error_sink(nullptr);
+        hvd::set_message_sink(nullptr);
         CHECK(summary.bytes <= 65536);
         CHECK(summary.bytes > 50000);
         CHECK(summary.bytes == std::filesystem::file_size(summary.file));

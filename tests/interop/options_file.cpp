@@ -61,7 +61,7 @@ TEST_CASE("a file has the options as maps") {
     for (const char* const text : {yaml, json}) {
         const auto all = hvd::read_configuration(written(text));
         const auto o = all.apply<hvd::communicator_options>();
-        CHECK(o.timeout.nanoseconds == 30'000'000'000);
+        CHECK(o.timeout.time().nanoseconds == 30'000'000'000);
         CHECK(o.cpus == std::vector<int>{2, 0});
         CHECK(o.tuning.chunk_bytes == 128 << 10);
         CHECK(o.tuning.unstable.most_carried == 0);
@@ -81,16 +81,16 @@ TEST_CASE("the environment wins over the file, and the file over code that asks 
     const hvd::communicator_options start{.destructor_timeout = std::chrono::seconds(1),
                                           .node_size = 5};
     auto o = hvd::options_from_environment_and_file(start);
-    CHECK(o.timeout.nanoseconds == 7'000'000'000);
+    CHECK(o.timeout.time().nanoseconds == 7'000'000'000);
     CHECK(o.node_size == 2);
     CHECK(o.destructor_timeout.nanoseconds == 1'000'000'000);
-    o.window_bytes = 4096;
+    o.shared_memory_bytes = 4096;
     const auto from = hvd::configuration_from_environment_and_file();
     const std::string lines = "\n" + hvd::describe(o, from);
     CHECK(lines.find("\ntimeout = 7s  # environment HVD_TIMEOUT\n") != std::string::npos);
     CHECK(lines.find("\nnode_size = 2  # file " + path + ":2\n") != std::string::npos);
-    CHECK(lines.find("\nwindow_bytes = 4KiB  # code\n") != std::string::npos);
-    CHECK(lines.find("\ncross_by_library = false  # default\n") != std::string::npos);
+    CHECK(lines.find("\nshared_memory_bytes = 4KiB  # code\n") != std::string::npos);
+    CHECK(lines.find("\nmpi_between_nodes = false  # default\n") != std::string::npos);
 }
 
 TEST_CASE("what is wrong in a file is refused with its line") {

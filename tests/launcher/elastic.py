@@ -333,7 +333,7 @@ class Elastic(LauncherTest):
 
     def test_each_rank_is_told_the_bounds(self):
         ended = self.run_it("-np", 2, "--min-np", 1, "--max-np", 3, "-H", "localhost:2", "--elastic-timeout", 7, "sh", "-c",
-                            "echo $HVD_RANK $HVD_SIZE $HVD_ELASTIC_MIN_SIZE $HVD_ELASTIC_MAX_SIZE $HVD_ELASTIC_TIMEOUT $HVD_ELASTIC_CUT_OFF $HVD_RENDEZVOUS_SERVED", HVD_ELASTIC_MIN_SIZE="9", HVD_ELASTIC_CUT_OFF="9")
+                            "echo $HVD_RANK $HVD_SIZE $HVD_ELASTIC_MIN_SIZE $HVD_ELASTIC_MAX_SIZE $HVD_ELASTIC_TIMEOUT $HVD_ELASTIC_LAUNCHER_TIMEOUT $HVD_RENDEZVOUS_SERVED", HVD_ELASTIC_MIN_SIZE="9", HVD_ELASTIC_LAUNCHER_TIMEOUT="9")
         self.assertEqual(sorted(ended.stdout.splitlines()), [f"[{r}]<stdout>:{r} 2 1 3 7000ms 30000ms 1" for r in range(2)])
 
     def test_an_interrupt_ends_the_job(self):

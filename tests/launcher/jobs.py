@@ -206,7 +206,7 @@ class Jobs(LauncherTest):
 
     def test_a_job_inside_a_rank_hides_the_variables_of_the_outer_one(self):
         outer = {"HVD_RANK": "7", "HVD_SIZE": "8", "HVD_LOCAL_RANK": "7", "HVD_LOCAL_SIZE": "8", "HVD_RENDEZVOUS": "192.0.2.1:1", "HVD_RENDEZVOUS_SERVED": "0",
-                 "HVD_SECRET": "ab" * 32, "HVD_SECRET_FILE": "/nowhere", "HVD_ELASTIC_MIN_SIZE": "7", "HVD_ELASTIC_MAX_SIZE": "8", "HVD_ELASTIC_TIMEOUT": "7ms", "HVD_ELASTIC_CUT_OFF": "8ms"}
+                 "HVD_SECRET": "ab" * 32, "HVD_SECRET_FILE": "/nowhere", "HVD_ELASTIC_MIN_SIZE": "7", "HVD_ELASTIC_MAX_SIZE": "8", "HVD_ELASTIC_TIMEOUT": "7ms", "HVD_ELASTIC_LAUNCHER_TIMEOUT": "8ms"}
         own = {"HVD_RANK", "HVD_SIZE", "HVD_LOCAL_RANK", "HVD_LOCAL_SIZE", "HVD_RENDEZVOUS", "HVD_RENDEZVOUS_SERVED", "HVD_SECRET_FILE"}
         for hosts in ((), ("-H", "a", "--ssh-command", FAKE_SSH)):
             ended = self.run_it("-np", 1, *hosts, "env", HVD_TUNING="t", **outer)

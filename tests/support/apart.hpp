@@ -71,7 +71,8 @@ inline std::shared_ptr<reachable_memory> memory_of(int ranks,
                                                    const hvd::communicator_options& options) {
     using namespace hvd::detail;
     return std::make_shared<reachable_memory>(shared<threads_hub>::make(
-        nodes_of_one_host(ranks, options), shm_region::window_for(ranks, options.window_bytes),
+        nodes_of_one_host(ranks, options),
+        shm_region::window_for(ranks, hvd::detail::window_bytes_of(options)),
         processor_set::of_this_thread()));
 }
 

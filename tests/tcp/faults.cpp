@@ -477,6 +477,21 @@ TEST_CASE("a rank that is missing at the start is named to those that have come"
     serves.join();
 }
 
+TEST_CASE("an option that only MPI takes is refused on all ranks") {
+    const auto secret = hvd::detail::new_secret();
+    hvd::detail::rendezvous_server server(0, 2, secret, 20s);
+    std::thread serves([&] { server.serve(); });
+    std::vector<std::thread> threads;
+    for (const int r : {0, 1})
+        threads.emplace_back([&, r] {
+            CHECK_THROWS_WITH_AS(
+                communicator::world(options_of(r, 2, server, secret), {.mpi_between_nodes = true}),
+                doctest::Contains("this backend has no MPI"), hvd::usage_error);
+        });
+    for (std::thread& t : threads) t.join();
+    serves.join();
+}
+
 TEST_CASE("rank 0 serves the rendezvous if no launcher does, and names who does not come") {
     const auto secret = hvd::detail::new_secret();
     std::uint16_t port = 0;

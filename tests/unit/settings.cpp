@@ -4,6 +4,7 @@
 // Options from the environment. HVD_TEST_FUZZ is the number of random texts that are read.
 
 #include <hvd/settings.hpp>
+#include <hvd/threads.hpp>
 
 #include <clocale>
 #include <random>
@@ -102,11 +103,17 @@ TEST_CASE("each variable is read into its member, and no two are alike") {
         INFO(std::string(s.variable));
         CHECK(names.insert(s.variable).second);
         CHECK(keys.insert(s.key).second);
+        // A variable is named as its member is.
+        std::string named = s.key;
+        if (named.starts_with("tuning.")) named = named.substr(7);
+        if (named == "unstable") named = "tuning";
+        for (char& c : named) c = c == '.' ? '_' : char(std::toupper(c));
+        CHECK(s.variable == "HVD_" + named);
         const std::string before = hvd::detail::value_text(s, options);
         std::string written = "1,0";
         if (s.kind == setting_kind::text) written = "a file, with a comma";
         if (s.kind == setting_kind::flag) written = before == "true" ? "false" : "true";
-        if (s.kind == setting_kind::span) written = "1234us";
+        if (s.kind == setting_kind::span || s.kind == setting_kind::limit) written = "1234us";
         if (s.kind == setting_kind::integer || s.kind == setting_kind::count) written = "77";
         if (s.kind == setting_kind::bytes) written = "33KiB";
         if (s.kind == setting_kind::thresholds) written = "most_by_all=33KiB,fetched_ahead=0";
@@ -120,16 +127,16 @@ TEST_CASE("each variable is read into its member, and no two are alike") {
     });
     const auto o = options_of({{"HVD_TIMEOUT", "1500ms"},
                                {"HVD_CHUNK_BYTES", "3K"},
-                               {"HVD_CROSS_BY_LIBRARY", "1"},
+                               {"HVD_MPI_BETWEEN_NODES", "1"},
                                {"HVD_CPUS", "3,1,2"},
                                {"HVD_NODE_SIZE", "2"},
                                {"HVD_WAITING_NOTICE", "3"}});
-    CHECK(o.timeout.nanoseconds == 1'500'000'000);
+    CHECK(o.timeout.time().nanoseconds == 1'500'000'000);
     CHECK(o.tuning.chunk_bytes == 3072);
-    CHECK(o.cross_by_library);
+    CHECK(o.mpi_between_nodes);
     CHECK(o.cpus == std::vector<int>{3, 1, 2});
     CHECK(o.node_size == 2);
-    CHECK(o.waiting_notice.nanoseconds == 3'000'000'000);
+    CHECK(o.waiting_notice.time().nanoseconds == 3'000'000'000);
 }
 
 TEST_CASE("sizes and times take suffixes") {
@@ -144,15 +151,16 @@ TEST_CASE("sizes and times take suffixes") {
     CHECK(bytes("1G") == 1 << 30);
     CHECK(bytes("1GiB") == 1 << 30);
     const auto time = [](const char* text) {
-        return options_of({{"HVD_TIMEOUT", text}}).timeout.nanoseconds;
+        return options_of({{"HVD_TIMEOUT", text}}).timeout.time().nanoseconds;
     };
-    CHECK(time("0") == 0);
-    CHECK(time("0s") == 0);
+    CHECK(time("7") == 7'000'000'000);
     CHECK(time("7ns") == 7);
     CHECK(time("7us") == 7000);
     CHECK(time("7ms") == 7'000'000);
     CHECK(time("7s") == 7'000'000'000);
     CHECK(time("2min") == 120'000'000'000);
+    CHECK(options_of({{"HVD_TIMEOUT", "forever"}}).timeout == hvd::forever);
+    CHECK(options_of({{"HVD_DESTRUCTOR_TIMEOUT", "0"}}).destructor_timeout.nanoseconds == 0);
 }
 
 TEST_CASE("what is no value of a setting is refused, and changes nothing") {
@@ -179,7 +187,8 @@ TEST_CASE("a number is taken at both ends of its range, and refused beyond them"
             s.kind == setting_kind::thresholds)
             return;
         INFO(std::string(s.variable));
-        const std::string unit = s.kind == setting_kind::span ? "ns" : "";
+        const bool is_time = s.kind == setting_kind::span || s.kind == setting_kind::limit;
+        const std::string unit = is_time ? "ns" : "";
         const auto reads = [&](std::int64_t value) {
             return hvd::detail::read_setting(s, std::to_string(value) + unit, options);
         };
@@ -249,51 +258,124 @@ TEST_CASE("an error names the variable, the value and what is permitted") {
     CHECK(refusal({{"HVD_CHUNK_BYTES", "100"}}) ==
           "hvd: HVD_CHUNK_BYTES is '100'; it takes bytes from 64 to 1GiB, a multiple of 64 "
           "(K, KiB, M, MiB, G, GiB)");
-    CHECK(refusal({{"HVD_TIMEOUT", "5"}}) ==
-          "hvd: HVD_TIMEOUT is '5'; it takes a time from 0 to 43200min (ns, us, ms, s, min)");
-    CHECK(refusal({{"HVD_CROSS_BY_LIBRARY", "yes"}}) ==
-          "hvd: HVD_CROSS_BY_LIBRARY is 'yes'; it takes true, false, 1 or 0");
+    CHECK(refusal({{"HVD_TIMEOUT", "0"}}) ==
+          "hvd: HVD_TIMEOUT is '0'; it takes a time of at most 43200min (ns, us, ms, s, min; s if "
+          "none), or forever");
+    CHECK(refusal({{"HVD_DESTRUCTOR_TIMEOUT", "1h"}}) ==
+          "hvd: HVD_DESTRUCTOR_TIMEOUT is '1h'; it takes a time from 0 to 43200min (ns, us, ms, s, "
+          "min; s if none)");
+    CHECK(refusal({{"HVD_MPI_BETWEEN_NODES", "yes"}}) ==
+          "hvd: HVD_MPI_BETWEEN_NODES is 'yes'; it takes true, false, 1 or 0");
     CHECK(refusal<hvd::engine_options>({{"HVD_ENGINE_CACHE_CAPACITY", "-1"}}) ==
           "hvd: HVD_ENGINE_CACHE_CAPACITY is '-1'; it takes a number from 0");
 }
 
-TEST_CASE("a variable that hvd does not know is refused, with the one that was meant") {
-    CHECK(refusal({{"HVD_DEADLIN", "5s"}}) ==
-          "hvd: the environment has HVD_DEADLIN, which is no variable of hvd. Did you mean "
+std::vector<std::string> told;
+void tell(std::string_view line) { told.emplace_back(line); }
+
+// The lines that hvd writes while f runs.
+template <class F>
+std::vector<std::string> lines_of(F f) {
+    told.clear();
+    const hvd::message_sink before = hvd::set_message_sink(&tell);
+    f();
+    hvd::set_message_sink(before);
+    return told;
+}
+
+TEST_CASE("a variable that hvd does not know is told, or refused, with the one that was meant") {
+    const auto line_of = [](const char* name) {
+        const variables guard(values{{name, "5s"}});
+        const auto lines = lines_of([] { hvd::options_from_environment(); });
+        REQUIRE(lines.size() == 1);
+        CHECK_THROWS_WITH_AS(hvd::configuration::from_environment({.refuse_unknown = true}),
+                             lines[0].c_str(), hvd::usage_error);
+        return lines[0];
+    };
+    CHECK(line_of("HVD_TIMOUT") ==
+          "hvd: the environment has HVD_TIMOUT, which is no variable of hvd. Did you mean "
           "HVD_TIMEOUT?");
-    CHECK(refusal({{"HVD_FUSION_TRESHOLD", "5M"}})
+    CHECK(line_of("HVD_ENGINE_FUSION_TRESHOLD")
               .ends_with("Did you mean HVD_ENGINE_FUSION_THRESHOLD?"));
-    CHECK(refusal({{"HVD_NOTHING_LIKE_THIS_ONE", "5"}}) ==
+    CHECK(line_of("HVD_NOTHING_LIKE_THIS_ONE") ==
           "hvd: the environment has HVD_NOTHING_LIKE_THIS_ONE, which is no variable of hvd");
-    CHECK(refusal({{"HVD_", "5"}}) == "hvd: the environment has HVD_, which is no variable of hvd");
+    CHECK(line_of("HVD_") == "hvd: the environment has HVD_, which is no variable of hvd");
     // Those of tests and tools, and one that the program itself reads.
-    CHECK(refusal({{"HVD_TEST_RANKS", "2"}, {"HVD_MPI_CUDA_AWARE", "0"}}) == "");
-    const variables guard(values{{"HVD_OF_MY_PROGRAM", "1"}});
+    const variables guard(
+        values{{"HVD_TEST_RANKS", "2"}, {"HVD_MPI_CUDA_AWARE", "0"}, {"HVD_OF_MY_PROGRAM", "1"}});
     const std::string_view mine[] = {"HVD_OF_MY_PROGRAM"};
-    CHECK(hvd::configuration::from_environment(mine).entries().empty());
-    CHECK_THROWS_AS(hvd::configuration::from_environment(), hvd::usage_error);
+    const hvd::environment_names names{.others = mine, .refuse_unknown = true};
+    CHECK(lines_of([&] {
+              CHECK(hvd::configuration::from_environment(names).entries().empty());
+          }).empty());
+}
+
+// The lines of a program that makes two worlds, and may read the environment before.
+std::vector<std::string> lines_of_a_program(bool reads) {
+    hvd::detail::environment_is_read().store(false);
+    hvd::detail::unread_variables_are_told().store(false);
+    return lines_of([&] {
+        if (reads) hvd::options_from_environment<hvd::engine_options>();
+        for (int i = 0; i < 2; ++i) {
+            const auto world = hvd::communicator<hvd::threads>::world();
+            hvd::run_threads(2, [](hvd::communicator<hvd::threads>& comm) { comm.barrier(); });
+        }
+    });
+}
+
+TEST_CASE("a variable that nothing has read is told once, by rank 0") {
+    const std::string why =
+        " is set, and nothing has read it: a program asks for settings of the environment, by "
+        "hvd::options_from_environment() of hvd/settings.hpp";
+    for (const char* const name : {"HVD_TIMEOUT", "HVD_ENGINE_STALL_WARN", "HVD_AUTOTUNE",
+                                   "HVD_AUTOTUNE_LOG", "HVD_TIMELINE_FILE", "HVD_TUNING"}) {
+        const variables guard(values{{name, "5s"}});
+        CHECK(lines_of_a_program(false) ==
+              std::vector<std::string>{std::string("hvd: ") + name + why});
+    }
+    for (const char* const name : {"HVD_WAITING_NOTICE", "HVD_LOCAL_RANK", "HVD_TEST_ANYTHING"}) {
+        const variables guard(values{{name, "5s"}});
+        CHECK(lines_of_a_program(false).empty());
+    }
+    {
+        const variables guard(values{{"HVD_TIMOUT", "5s"}});
+        CHECK(lines_of_a_program(false) ==
+              std::vector<std::string>{"hvd: the environment has HVD_TIMOUT, which is no variable "
+                                       "of hvd. Did you mean HVD_TIMEOUT?"});
+    }
+    const variables read(values{{"HVD_ENGINE_STALL_WARN", "5s"}});
+    CHECK(lines_of_a_program(true).empty());
+}
+
+TEST_CASE("each variable of a setting is one that is told or one that is read unasked") {
+    for_each_setting([](const setting& s, void*) {
+        INFO(s.variable);
+        const bool is_read =
+            hvd::detail::is_named_by(s.variable, hvd::detail::variables_read_unasked);
+        CHECK(is_read != hvd::detail::is_named_by(s.variable, hvd::detail::variables_to_ask_for));
+    });
 }
 
 TEST_CASE("the environment wins over code that asks for it, and leaves the rest") {
     const variables guard(values{{"HVD_TIMEOUT", "5s"}});
     const hvd::communicator_options start{.timeout = std::chrono::seconds(1), .node_size = 3};
     const auto o = hvd::options_from_environment(start);
-    CHECK(o.timeout.nanoseconds == 5'000'000'000);
+    CHECK(o.timeout.time().nanoseconds == 5'000'000'000);
     CHECK(o.node_size == 3);
-    CHECK(o.window_bytes == hvd::communicator_options{}.window_bytes);
+    CHECK(o.shared_memory_bytes == hvd::communicator_options{}.shared_memory_bytes);
 }
 
 TEST_CASE("a later value wins, and a wrong one is refused though another wins") {
     hvd::configuration both;
     both.add("timeout", "1s", "one");
     both.add("timeout", "2s", "two");
-    CHECK(both.apply<hvd::communicator_options>().timeout.nanoseconds == 2'000'000'000);
+    CHECK(both.apply<hvd::communicator_options>().timeout.time().nanoseconds == 2'000'000'000);
     hvd::configuration wrong;
     wrong.add("timeout", "soon", "run.yaml:3");
     wrong.add("timeout", "2s", "two");
     CHECK_THROWS_WITH_AS(wrong.apply<hvd::communicator_options>(),
-                         "hvd: run.yaml:3: timeout is 'soon'; it takes a time from 0 to "
-                         "43200min (ns, us, ms, s, min)",
+                         "hvd: run.yaml:3: timeout is 'soon'; it takes a time of at "
+                         "most 43200min (ns, us, ms, s, min; s if none), or forever",
                          hvd::usage_error);
     CHECK_THROWS_WITH_AS(wrong.add("timeouts", "2s", "here"),
                          "hvd: here: timeouts is no option of hvd. Did you mean timeout?",
@@ -306,7 +388,7 @@ TEST_CASE("HVD_CONFIG is not passed over by a program that reads no file") {
     const variables guard(values{{"HVD_CONFIG", "run.yaml"}});
     CHECK_THROWS_AS(hvd::configuration::from_environment(), hvd::usage_error);
     const std::string_view read_by_the_program[] = {"HVD_CONFIG"};
-    CHECK(hvd::configuration::from_environment(read_by_the_program).entries().empty());
+    CHECK(hvd::configuration::from_environment({.others = read_by_the_program}).entries().empty());
 }
 
 TEST_CASE("describe says where each value comes from") {
@@ -319,7 +401,7 @@ TEST_CASE("describe says where each value comes from") {
     CHECK(lines.find("\ntimeout = 5s  # environment HVD_TIMEOUT\n") != std::string::npos);
     CHECK(lines.find("\nnode_size = 4  # code\n") != std::string::npos);
     CHECK(lines.find("\ntuning.unstable = most_carried=0  # code\n") != std::string::npos);
-    CHECK(lines.find("\nwindow_bytes = 256KiB  # default\n") != std::string::npos);
+    CHECK(lines.find("\nshared_memory_bytes = 1MiB  # default\n") != std::string::npos);
     CHECK(lines.find("\nwaiting_notice = 10s  # default\n") != std::string::npos);
 }
 
@@ -331,8 +413,8 @@ TEST_CASE("the locale does not matter") {
     CHECK(refusal({{"HVD_CHUNK_BYTES", "1.024"}}) != "");
     CHECK(refusal({{"HVD_CHUNK_BYTES", "1,024"}}) != "");
     hvd::communicator_options o;
-    o.window_bytes = 1234567;
-    CHECK(hvd::describe(o).find("window_bytes = 1234567  # code") != std::string::npos);
+    o.shared_memory_bytes = 1234567;
+    CHECK(hvd::describe(o).find("shared_memory_bytes = 1234567  # code") != std::string::npos);
     std::setlocale(LC_ALL, before.c_str());
 }
 

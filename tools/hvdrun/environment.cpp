@@ -25,7 +25,7 @@ constexpr std::array set_by_hvdrun = {"HVD_RANK",
                                       "HVD_ELASTIC_MIN_SIZE",
                                       "HVD_ELASTIC_MAX_SIZE",
                                       "HVD_ELASTIC_TIMEOUT",
-                                      "HVD_ELASTIC_CUT_OFF"};
+                                      "HVD_ELASTIC_LAUNCHER_TIMEOUT"};
 
 std::string in_milliseconds(double s) { return std::to_string(std::llround(s * 1000)) + "ms"; }
 
@@ -72,7 +72,7 @@ environment contract(const options& o, const placement& place, int ranks,
     result["HVD_ELASTIC_MAX_SIZE"] = std::to_string(o.max_np);
     result["HVD_ELASTIC_TIMEOUT"] = in_milliseconds(o.elastic_timeout);
     // A rank that is lost for longer counts as failed.
-    result["HVD_ELASTIC_CUT_OFF"] = in_milliseconds(o.start_timeout);
+    result["HVD_ELASTIC_LAUNCHER_TIMEOUT"] = in_milliseconds(o.start_timeout);
     return result;
 }
 

@@ -56,6 +56,8 @@ public:
         return made<mpi_endpoint>(checked(handle), true, options);
     }
 
+    using environment_type = mpi_environment;  // of the process-wide communicator
+
     static owner<mpi_endpoint> world(const communicator_options& options) {
         require_running();
         require_mpi_ranks();
@@ -233,7 +235,7 @@ protected:
     void show_own_handle() { native_ = comm_; }
 
     static std::size_t window_of(const communicator_options& options) {
-        return options.window_bytes;
+        return window_bytes_of(options);
     }
 
     template <class Endpoint>
@@ -292,11 +294,11 @@ protected:
     }
 
     void find_place(const communicator_options& options) {
-        by_library_ = options.cross_by_library;
+        by_library_ = options.mpi_between_nodes;
         const bool declared = agreed_node_size(*this, making, options) > 0;
         if (by_library_ && members_)
             throw usage_error(rank_,
-                              "hvd: .cross_by_library: MPI's own collectives wait for ever for a "
+                              "hvd: .mpi_between_nodes: MPI's own collectives wait for ever for a "
                               "lost rank, so that an elastic job can't use them");
         together([&] { nodes_ = nodes_of_one_host(size_, options); });
         if (!declared) find_nodes();

@@ -48,14 +48,17 @@ template <header_channel C>
     const std::exception_ptr failure = attempt(mine, [&] {
         check_tuning(options.tuning, channel.rank());
         check_times(options, channel.rank());
+        if constexpr (requires { channel.transport_name(); })
+            refuse_options_of_mpi(options, channel.rank());
         node_size = declared_node_size(options);
     });
     const auto values = [&](auto say) {
         if constexpr (requires { channel.transport_name(); })
             say("the backend", channel.transport_name());
         say(".node_size", text(node_size));
-        say(".cross_by_library", options.cross_by_library ? "true" : "false");
-        say(".window_bytes", text(shared_memory::whole_pages(options.window_bytes)));
+        say(".mpi_between_nodes", options.mpi_between_nodes ? "true" : "false");
+        say(".shared_memory_bytes",
+            text(tuning::windows * shared_memory::whole_pages(window_bytes_of(options))));
         say_tuning(options.tuning, say);
     };
     mine.content = content_of_values(values);

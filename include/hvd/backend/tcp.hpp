@@ -50,7 +50,8 @@ public:
         std::vector<int> all(std::size_t(job->size()));
         for (std::size_t r = 0; r < all.size(); ++r) all[r] = int(r);
         owner<job_endpoint> made(new job_endpoint(job, std::move(all), job->next_context(),
-                                                  options.window_bytes, limit_of(options.timeout)));
+                                                  window_bytes_of(options),
+                                                  limit_of(options.timeout)));
         made->connect();
         made->find_nodes(options);
         made->connect_library();

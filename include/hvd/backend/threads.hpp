@@ -7,6 +7,7 @@
 
 #include "../core/lean/handles.hpp"
 #include "../core/options.hpp"
+#include "../core/settings/launched_ranks.hpp"
 #include "../platform/thread.hpp"
 #include "../transport/shm/shm_region.hpp"
 #include "concept.hpp"
@@ -100,15 +101,29 @@ private:
     open_hubs<threads_hub> children_;
 };
 
+// True on a thread that run_threads has made a rank.
+inline bool& is_rank_of_run_threads() {
+    static thread_local bool is_rank = false;
+    return is_rank;
+}
+
 class threads_endpoint {
 public:
     threads_endpoint(shared<threads_hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
 
-    // Makes a world of one rank.
+    // Makes a world of one rank. Inside run_threads it would work alone in silence.
     static owner<threads_endpoint> world(const communicator_options& options) {
+        if (is_rank_of_run_threads()) throw_alone();
+        refuse_to_be_alone("threads", true, [](const launched_ranks&) {
+            return "processes are ranks of hvd::tcp: include hvd/tcp.hpp, and write "
+                   "hvd::communicator<hvd::tcp>::world() or hvd::init<hvd::tcp>()";
+        });
+        return self(options);
+    }
+    static owner<threads_endpoint> self(const communicator_options& options) {
         return owner<threads_endpoint>::make(
             shared<threads_hub>::make(std::vector<int>(1),
-                                      shm_region::window_for(1, options.window_bytes),
+                                      shm_region::window_for(1, window_bytes_of(options)),
                                       processor_set::of_this_thread()),
             0);
     }
@@ -145,6 +160,13 @@ public:
     void forget_subset(int context) noexcept { hub_->forget_children(context); }
 
 private:
+    [[noreturn, gnu::cold]] static void throw_alone() {
+        throw usage_error(-1,
+                          "hvd: communicator<threads>::world() inside run_threads is a world of "
+                          "one rank: take the communicator that run_threads hands over, or self() "
+                          "for a world of this thread alone");
+    }
+
     shared<threads_hub> hub_;
     int rank_;
     std::vector<shared_memory> own_;

@@ -136,10 +136,10 @@ public:
         } else if constexpr (check_tensor<B, X, tensor_use::written>() &&
                              check_reduced<B, X, Op>()) {
             if constexpr (is_fused<std::remove_cvref_t<X>>) {
-                run_fused(x, operation_of<Op>{op}, o);
+                run_fused(x, as_operation(op), o);
             } else {
                 const auto view = to_view(x);
-                reduce_views(view, view, operation_of<Op>{op}, o);
+                reduce_views(view, view, as_operation(op), o);
             }
         }
     }
@@ -156,7 +156,7 @@ public:
                           check_reduced<B, const In&, Op>()) {
                 static_assert(std::is_same_v<element_of<const In&>, element_of<Out>>,
                               "hvd: input and output have different element types");
-                reduce_views(to_view(in), to_view(out), operation_of<Op>{op}, o);
+                reduce_views(to_view(in), to_view(out), as_operation(op), o);
             }
         }
     }
@@ -176,10 +176,10 @@ public:
         if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
             return start_call(self(), collective::allreduce, o, [&] {
                 if constexpr (is_fused<std::remove_cvref_t<X>>)
-                    return kept_fused_allreduce<std::remove_cvref_t<X>, O>(x, O{op}, o);
+                    return kept_fused_allreduce<std::remove_cvref_t<X>, O>(x, as_operation(op), o);
                 else
-                    return allreduce_call<view_of<X>, view_of<X>, O>(to_view(x), to_view(x), O{op},
-                                                                     o);
+                    return allreduce_call<view_of<X>, view_of<X>, O>(to_view(x), to_view(x),
+                                                                     as_operation(op), o);
             });
         return {};
     }
@@ -195,7 +195,7 @@ public:
             using O = operation_of<Op>;
             return start_call(self(), collective::allreduce, o, [&] {
                 return allreduce_call<view_of<In>, view_of<Out>, O>(to_view(in), to_view(out),
-                                                                    O{op}, o);
+                                                                    as_operation(op), o);
             });
         }
         return {};

@@ -106,7 +106,7 @@ public:
     template <class X, class Op = reduce_options>
     void scan(X&& x, const Op& op = {}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
-            run_in_place(collective::scan, x, operation_of<Op>{op}, o);
+            run_in_place(collective::scan, x, as_operation(op), o);
     }
 
     /// Reduces `in` over this rank and all ranks before it into `out`, which has as many elements.
@@ -116,7 +116,7 @@ public:
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     void scan(const In& in, Out&& out, const Op& op, const reduce_options& o = {}) {
         if constexpr (check_arguments<const In&, Out, Op, tensor_use::read>())
-            run_views(collective::scan, to_view(in), to_view(out), operation_of<Op>{op}, o);
+            run_views(collective::scan, to_view(in), to_view(out), as_operation(op), o);
     }
 
     /// Begins a scan in place. It is complete when the request is, and `x` stays untouched until
@@ -124,7 +124,7 @@ public:
     template <class X, class Op = reduce_options>
     request scan_async(X&& x, const Op& op = {}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
-            return start_in_place(collective::scan, x, operation_of<Op>{op}, o);
+            return start_in_place(collective::scan, x, as_operation(op), o);
         return {};
     }
 
@@ -133,8 +133,7 @@ public:
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     request scan_async(In&& in, Out&& out, const Op& op, const reduce_options& o = {}) {
         if constexpr (check_arguments<In, Out, Op, tensor_use::kept>())
-            return start_views(collective::scan, to_view(in), to_view(out), operation_of<Op>{op},
-                               o);
+            return start_views(collective::scan, to_view(in), to_view(out), as_operation(op), o);
         return {};
     }
 
@@ -149,7 +148,7 @@ public:
     template <class X, class Op = reduce_options>
     void exscan(X&& x, const Op& op = {}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
-            run_in_place(collective::exscan, x, operation_of<Op>{op}, o);
+            run_in_place(collective::exscan, x, as_operation(op), o);
     }
 
     /// Reduces `in` over all ranks before this one into `out`, which has as many elements. Rank 0
@@ -158,7 +157,7 @@ public:
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     void exscan(const In& in, Out&& out, const Op& op, const reduce_options& o = {}) {
         if constexpr (check_arguments<const In&, Out, Op, tensor_use::read>())
-            run_views(collective::exscan, to_view(in), to_view(out), operation_of<Op>{op}, o);
+            run_views(collective::exscan, to_view(in), to_view(out), as_operation(op), o);
     }
 
     /// Begins an exscan in place. It is complete when the request is, and `x` stays untouched until
@@ -166,7 +165,7 @@ public:
     template <class X, class Op = reduce_options>
     request exscan_async(X&& x, const Op& op = {}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
-            return start_in_place(collective::exscan, x, operation_of<Op>{op}, o);
+            return start_in_place(collective::exscan, x, as_operation(op), o);
         return {};
     }
 
@@ -175,8 +174,7 @@ public:
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     request exscan_async(In&& in, Out&& out, const Op& op, const reduce_options& o = {}) {
         if constexpr (check_arguments<In, Out, Op, tensor_use::kept>())
-            return start_views(collective::exscan, to_view(in), to_view(out), operation_of<Op>{op},
-                               o);
+            return start_views(collective::exscan, to_view(in), to_view(out), as_operation(op), o);
         return {};
     }
 

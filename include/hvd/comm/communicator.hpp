@@ -16,6 +16,7 @@
 #include "../collective/reduce_scatter.hpp"
 #include "../collective/scan.hpp"
 #include "../collective/scatter.hpp"
+#include "../core/settings/unread_variables.hpp"
 #include "object.hpp"
 #include "plan.hpp"
 #include "topology.hpp"
@@ -131,7 +132,18 @@ public:
         }
     [[nodiscard("hvd: a communicator ends with its object")]] static communicator world(
         const Own& own, const communicator_options& options = {}) {
-        return communicator(endpoint_type::world(own, options), options);
+        communicator made(endpoint_type::world(own, options), options);
+        detail::tell_unread_variables(made.rank());
+        return made;
+    }
+
+    /// Makes a communicator of this rank alone. Only `hvd::threads` and the policies around it have
+    /// it.
+    [[nodiscard("hvd: a communicator ends with its object")]] static communicator self(
+        const communicator_options& options = {})
+        requires requires { endpoint_type::self(options); }
+    {
+        return communicator(endpoint_type::self(options), options);
     }
 
     communicator(communicator&&) noexcept = default;
@@ -289,7 +301,9 @@ template <class Backend>
 communicator<Backend> communicator<Backend>::world(const communicator_options& options)
     requires requires { endpoint_type::world(options); }
 {
-    return communicator(endpoint_type::world(options), options);
+    communicator made(endpoint_type::world(options), options);
+    detail::tell_unread_variables(made.rank());
+    return made;
 }
 
 template <class Backend>

@@ -19,19 +19,28 @@ namespace detail {
 
 #if HVD_HAS_MPI
 using default_backend = mpi;
-using default_environment = mpi_environment;
 #else
-struct no_environment {};
 using default_backend = threads;
-using default_environment = no_environment;
 #endif
+
+// A backend of MPI names the environment that starts it; others need none.
+struct no_environment {};
+template <class Backend>
+struct environment_of {
+    using type = no_environment;
+};
+template <class Backend>
+    requires requires { typename Backend::endpoint_type::environment_type; }
+struct environment_of<Backend> {
+    using type = typename Backend::endpoint_type::environment_type;
+};
 
 // The process-wide communicator, which is hvd's only global. Everything is a template, so that
 // units built with and without MPI link together: each kind has its own global.
-template <class Backend, class Environment>
+template <class Backend>
 struct process_state {
     detail::mutex mutex;
-    std::optional<Environment> environment;
+    std::optional<typename environment_of<Backend>::type> environment;
     std::optional<communicator<Backend>> world;
 
     static process_state& get() {
@@ -49,14 +58,17 @@ struct process_state {
 
 }  // namespace detail
 
-/// Makes the process-wide communicator `hvd::world()`, and starts MPI if nobody has. It is
-/// idempotent and thread-safe. **Collective** if it makes one. It is for people who come from
-/// Horovod. Programs that can pass a communicator along should prefer
-/// `communicator<Backend>::world()`.
+/// Makes the process-wide communicator `hvd::world()`. It is idempotent and thread-safe.
+/// **Collective** if it makes one. It is for people who come from Horovod. Programs that can pass a
+/// communicator along should prefer `communicator<Backend>::world()`.
+/// @tparam Backend `mpi`, which it starts if nobody has. `init<hvd::tcp>()` names another one, for
+/// all of these functions, and starts no MPI. A program compiled without MPI that names none is one
+/// rank
+/// @throws hvd::usage_error for one rank where a launcher has started several
 /// @snippet tests/docs/snippets.cpp default
-template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+template <class Backend = detail::default_backend>
 void init(const communicator_options& options = {}) {
-    auto& state = detail::process_state<Backend, Environment>::get();
+    auto& state = detail::process_state<Backend>::get();
     const detail::lock_guard lock(state.mutex);
     if (state.world) return;
     if (!state.environment) state.environment.emplace();
@@ -65,49 +77,49 @@ void init(const communicator_options& options = {}) {
 
 /// Ends the process-wide communicator. `init()` may make another. MPI runs until the end of the
 /// process, and is finalised there if `init()` started it.
-template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+template <class Backend = detail::default_backend>
 void shutdown() {
-    auto& state = detail::process_state<Backend, Environment>::get();
+    auto& state = detail::process_state<Backend>::get();
     const detail::lock_guard lock(state.mutex);
     state.world.reset();
 }
 
 /// True after `init()`, until `shutdown()`.
-template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+template <class Backend = detail::default_backend>
 bool is_initialized() {
-    auto& state = detail::process_state<Backend, Environment>::get();
+    auto& state = detail::process_state<Backend>::get();
     const detail::lock_guard lock(state.mutex);
     return state.world.has_value();
 }
 
 /// Returns the process-wide communicator. @throws hvd::usage_error without `init()`.
-template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+template <class Backend = detail::default_backend>
 communicator<Backend>& world() {
-    return detail::process_state<Backend, Environment>::get().require();
+    return detail::process_state<Backend>::get().require();
 }
 
 /// Returns `world().rank()`.
-template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+template <class Backend = detail::default_backend>
 int rank() {
-    return world<Backend, Environment>().rank();
+    return world<Backend>().rank();
 }
 
 /// Returns `world().size()`.
-template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+template <class Backend = detail::default_backend>
 int size() {
-    return world<Backend, Environment>().size();
+    return world<Backend>().size();
 }
 
 /// Returns `world().local_rank()`.
-template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+template <class Backend = detail::default_backend>
 int local_rank() {
-    return world<Backend, Environment>().local_rank();
+    return world<Backend>().local_rank();
 }
 
 /// Returns `world().local_size()`.
-template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+template <class Backend = detail::default_backend>
 int local_size() {
-    return world<Backend, Environment>().local_size();
+    return world<Backend>().local_size();
 }
 
 }  // namespace hvd::inline v0

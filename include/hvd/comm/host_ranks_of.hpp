@@ -7,7 +7,7 @@
 
 namespace hvd::inline v0::detail {
 
-inline options options_until(time_point limit) { return {.timeout = span_until(limit)}; }
+inline options options_until(time_point limit) { return {.timeout = limit_until(limit)}; }
 
 // All ranks of the bootstrap are here: its calls that know no timeout wait for nobody afterwards.
 template <class Bootstrap>

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "../core/compiled.hpp"
-#include "../core/error_sink.hpp"
+#include "../core/message_sink.hpp"
 #include "../platform/mpi_api.hpp"
 
 namespace hvd::inline v0 {
@@ -24,7 +24,7 @@ struct environment_options {
 /// Starts MPI if nobody has, and ends only what it started.
 ///
 /// If it is destroyed while an exception unwinds, it writes the rank to the sink of
-/// `set_error_sink`, gives the peers a moment to report their own `hvd::peer_error`, and calls
+/// `set_message_sink`, gives the peers a moment to report their own `hvd::peer_error`, and calls
 /// `MPI_Abort`. So one rank's exception does not hang the others. An uncaught exception is written
 /// with its text and aborts the job as well. If a call has found that the process of another rank
 /// has ended, it writes a line and leaves MPI as it is, since `MPI_Finalize` would wait for that

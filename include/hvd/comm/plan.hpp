@@ -91,7 +91,7 @@ struct plan_layout final : counted {};
 // to bring its state together.
 class ranks_of_plan {
 public:
-    ranks_of_plan(session& own, shared<plan_layout>& layout, time_span timeout)
+    ranks_of_plan(session& own, shared<plan_layout>& layout, time_limit timeout)
         : own_(own), layout_(layout), timeout_(timeout) {}
 
     bool has(const shared<plan_layout>& known) const {
@@ -103,9 +103,7 @@ public:
     }
 
     session& channel() { return own_; }
-    time_point limit() const {
-        return timeout_.nanoseconds > 0 ? now() + timeout_.nanoseconds : never;
-    }
+    time_point limit() const { return limit_of(timeout_); }
     // **Collective**. The bytes of all ranks.
     gathered<std::byte> gather(slice<const std::byte> mine) {
         gathered<std::byte> all;
@@ -120,7 +118,7 @@ public:
 private:
     session& own_;
     shared<plan_layout>& layout_;
-    time_span timeout_;
+    time_limit timeout_;
 };
 
 // A call of any type that a plan keeps.
@@ -228,7 +226,7 @@ private:
     friend class detail::plan_calls;
 
     plan(detail::shared<detail::session> session, detail::shared<detail::kept_call> call,
-         time_span timeout)
+         time_limit timeout)
         : session_(std::move(session)), call_(std::move(call)), timeout_(timeout) {
         detail::operation& op = *call_->op;
         op.buffer = &call_->buffer;
@@ -245,7 +243,7 @@ private:
 
     detail::shared<detail::session> session_;
     detail::shared<detail::kept_call> call_;
-    time_span timeout_{};
+    time_limit timeout_{};
 };
 
 namespace detail {

@@ -77,6 +77,7 @@ void run_threads(int ranks, F&& f, const communicator_options& options = {}) {
     thread_group group(ranks, options);
     detail::first_failure failure;
     const auto body = [&](int rank) {
+        detail::is_rank_of_run_threads() = true;
         communicator<Backend> comm;
         try {
             comm = group.communicator<Backend>(rank);

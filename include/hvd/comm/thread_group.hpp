@@ -23,6 +23,7 @@ public:
     explicit thread_group(int ranks, const communicator_options& options = {})
         : options_(options), members_(checked_number(ranks)) {
         open_.at(1, 0, members_.size(), [this] { return make_hub(); });
+        detail::tell_unread_variables(0);
     }
 
     thread_group(const thread_group&) = delete;
@@ -124,7 +125,7 @@ private:
     detail::shared<detail::threads_hub> make_hub() {
         auto hub = detail::shared<detail::threads_hub>::make(
             detail::nodes_of_one_host(size(), options_),
-            detail::shm_region::window_for(size(), options_.window_bytes), processors_);
+            detail::shm_region::window_for(size(), detail::window_bytes_of(options_)), processors_);
         for (int rank = 0; rank < size(); ++rank)
             if (member_of(rank).has_left) hub->region().leave(rank, member_of(rank).farewell);
         return hub;

@@ -29,13 +29,14 @@ struct engine_options {
     std::size_t cache_capacity = 1024;  ///< tensors that are known by a short number; 0: none
     /// steps that repeat are expected to come again, so that ranks need not ask each other
     bool prediction = true;
-    /// a tensor that a rank has waited for so long is told to the sink of `set_error_sink`, with
+    /// a tensor that a rank has waited for so long is told to the sink of `set_message_sink`, with
     /// the ranks that have not submitted it, and so is a unit that has waited so long inside, with
-    /// the ranks that have not arrived there; 0 never is
-    time_span stall_warn = time_span::of_nanoseconds(60 * detail::tuning::second);
+    /// the ranks that have not arrived there. Without one it is a minute; `hvd::forever` never
+    /// tells
+    time_limit stall_warn = {};
     /// a tensor that a rank has waited for so long, or a unit that has run for so long, ends the
-    /// engine with an error that names the missing ranks; 0 never does
-    time_span stall_abort = time_span::of_nanoseconds(0);
+    /// engine with an error that names the missing ranks; without one nothing does
+    time_limit stall_abort = {};
     join_mean mean = join_mean::of_contributors;  ///< an average while ranks have joined
 };
 
@@ -57,6 +58,11 @@ struct engine_tuning {
 };
 
 namespace detail {
+
+// 0 is never.
+inline std::int64_t stall_warn_of(const engine_options& o) {
+    return o.stall_warn.or_else(time_span::of_nanoseconds(tuning::stall_warn)).time().nanoseconds;
+}
 
 inline constexpr std::size_t most_fusion_threshold = 1024 * tuning::GiB;
 

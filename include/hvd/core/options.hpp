@@ -16,7 +16,7 @@ namespace hvd::inline v0 {
 /// does not include `<chrono>`. The longest span is 146 years.
 class time_span {
 public:
-    /// `{}` is a span of 0. As with `std::chrono::duration`, a variable without `{}` has no value.
+    /// Makes a span of 0.
     constexpr time_span() = default;
 
     template <class Duration>
@@ -38,12 +38,12 @@ public:
     }
 
     static constexpr time_span of_nanoseconds(std::int64_t n) {
-        time_span span{};
+        time_span span;
         span.nanoseconds = n;
         return span;
     }
 
-    std::int64_t nanoseconds;  ///< the span
+    std::int64_t nanoseconds = 0;  ///< the span
 
 private:
     // Such a span can still be added to the current time without overflow.
@@ -54,6 +54,46 @@ private:
         if (n < -static_cast<long double>(longest)) return -longest;
         return n == n ? static_cast<std::int64_t>(n) : 0;
     }
+};
+
+/// The type of `hvd::forever`.
+struct forever_t {};
+/// No limit of time: `.timeout = hvd::forever`.
+inline constexpr forever_t forever{};
+
+/// The longest time that something may take: `.timeout = 5s`, or `hvd::forever`. A limit that is
+/// not given is inherited or has a default, as the option says. Times of 0 and less are refused.
+class time_limit {
+public:
+    /// Makes a limit that is not given.
+    constexpr time_limit() = default;
+    constexpr time_limit(forever_t) : code_(no_limit) {}
+    constexpr time_limit(time_span span)
+        : code_(span.nanoseconds > 0 ? span.nanoseconds : span.nanoseconds - 1) {}
+
+    template <class Duration>
+        requires(std::convertible_to<const Duration&, time_span> &&
+                 !std::same_as<Duration, time_span>)
+    constexpr time_limit(const Duration& duration) : time_limit(time_span(duration)) {}
+
+    constexpr bool is_given() const { return code_ != 0; }
+    /// True for a time, neither `hvd::forever` nor a limit that is not given.
+    constexpr bool is_time() const { return code_ != 0 && code_ != no_limit; }
+    /// The time, if it is one.
+    constexpr time_span time() const {
+        return time_span::of_nanoseconds(!is_time() ? 0 : code_ > 0 ? code_ : code_ + 1);
+    }
+    /// True for a time that no wait can have: 0, or less.
+    constexpr bool is_wrong() const { return code_ < 0; }
+    /// Returns the limit, or another one if it is not given.
+    constexpr time_limit or_else(time_limit other) const { return is_given() ? *this : other; }
+
+    friend constexpr bool operator==(time_limit, time_limit) = default;
+
+private:
+    static constexpr std::int64_t no_limit = INT64_MAX;
+
+    std::int64_t code_ = 0;  // 0: not given; negative: the nanoseconds, less one
 };
 
 /// The rank that sends (broadcast, scatter) or receives (reduce, gather): `hvd::root{0}`.
@@ -89,7 +129,7 @@ inline constexpr borrow_t borrow{};
 /// Options of a call.
 struct options {
     std::string_view name = {};  ///< for errors and timelines; need not be unique
-    time_span timeout = {};      ///< for this call; 0 takes the communicator's
+    time_limit timeout = {};     ///< for this call; the communicator's if it is not given
 };
 
 /// Options of a reduction. Horovod: `prescale_factor`, `postscale_factor`.
@@ -97,26 +137,28 @@ struct reduce_options {
     std::string_view name = {};  ///< for errors and timelines
     double prescale = 1;         ///< each rank's tensor is multiplied by it before the reduction
     double postscale = 1;        ///< the result is multiplied by it
-    time_span timeout = {};      ///< for this call; 0 takes the communicator's
+    time_limit timeout = {};     ///< for this call; the communicator's if it is not given
 };
 
 /// Options of a new communicator. All ranks give the same.
 struct communicator_options {
-    time_span timeout = {};  ///< for every call; 0 waits without a limit, as MPI does
+    time_limit timeout = {};  ///< for every call; without one they wait forever, as in MPI
     time_span destructor_timeout = time_span::of_nanoseconds(detail::tuning::destructor_timeout);
     /// a call without a timeout that has waited for so long writes once, to the sink of
-    /// `set_error_sink`, for which ranks; 0 never does. A negative span takes HVD_WAITING_NOTICE
-    /// (whole seconds) from the environment, or else 10 s
-    time_span waiting_notice = time_span::of_nanoseconds(-1);
+    /// `set_message_sink`, for which ranks; `hvd::forever` never does. If it is not given it is
+    /// HVD_WAITING_NOTICE of the environment, or else 10 s
+    time_limit waiting_notice = {};
     /// ranks taken as one node, as if on hosts of their own; 0 takes HVD_NODE_SIZE from the
     /// environment, or else the real nodes
     int node_size = 0;
-    bool cross_by_library =
+    bool mpi_between_nodes =
         /// MPI only: an allreduce uses MPI_Allreduce between nodes. MPI_Allreduce has no timeout
         /// and determines the bits. Elements and operations that MPI lacks go as without this
         /// option
         false;
-    std::size_t window_bytes = detail::tuning::window_bytes;  ///< a window; each rank has four
+    /// memory of each rank that the others of its node have mapped, through which tensors of any
+    /// size go in chunks
+    std::size_t shared_memory_bytes = detail::tuning::shared_memory_bytes;
     tuning_options tuning = {};  ///< thresholds, which `retune` may change
     /// the processor of each local rank's threads: the progress thread, which the first
     /// asynchronous call starts, and those of engines; empty leaves the choice to the system
@@ -129,19 +171,44 @@ struct communicator_options {
 
 namespace detail {
 
+// The bytes of one of a rank's windows. The memory is rounded up to whole pages for each.
+inline std::size_t window_bytes_of(const communicator_options& o) {
+    return (o.shared_memory_bytes + tuning::windows - 1) / tuning::windows;
+}
+
+// @throws hvd::usage_error for an option of MPI's on another backend
+[[gnu::cold]] inline void refuse_options_of_mpi(const communicator_options& o, int rank) {
+    if (o.mpi_between_nodes)
+        throw usage_error(rank,
+                          "hvd: .mpi_between_nodes is given, and this backend has no MPI: "
+                          "hvd::mpi takes it");
+}
+
 [[gnu::cold]] inline message negative_time(std::string_view name, time_span value) {
     return text(".", name, " is ", value.nanoseconds, " ns, and must not be negative");
 }
 
+[[gnu::cold]] inline message wrong_limit(std::string_view name, time_limit value) {
+    return text(".", name, " is ", value.time().nanoseconds,
+                " ns, and must be more than 0, or hvd::forever");
+}
+
+// A limit as ranks compare it.
+[[gnu::cold]] inline message limit_text(time_limit limit) {
+    if (!limit.is_given()) return message("not given");
+    return limit.is_time() ? text(limit.time().nanoseconds, " ns") : message("forever");
+}
+
 // @throws hvd::usage_error for a time that can't be
 [[gnu::cold]] inline void check_times(const communicator_options& options, int rank) {
-    const auto check = [rank](const char* name, time_span value) {
-        if (value.nanoseconds < 0)
-            throw usage_error(rank,
-                              text("hvd: ", negative_time(name, value), " (rank ", rank, ")"));
+    const auto refuse = [rank](const message& why) {
+        throw usage_error(rank, text("hvd: ", why, " (rank ", rank, ")"));
     };
-    check("timeout", options.timeout);
-    check("destructor_timeout", options.destructor_timeout);
+    if (options.timeout.is_wrong()) refuse(wrong_limit("timeout", options.timeout));
+    if (options.waiting_notice.is_wrong())
+        refuse(wrong_limit("waiting_notice", options.waiting_notice));
+    if (options.destructor_timeout.nanoseconds < 0)
+        refuse(negative_time("destructor_timeout", options.destructor_timeout));
 }
 
 }  // namespace detail

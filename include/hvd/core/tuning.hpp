@@ -33,6 +33,7 @@ constexpr std::size_t cache_line = 64;
 // 250 ns). A rank that comes back to the same memory sooner is slower.
 constexpr std::size_t window_bytes = 256 * KiB;
 constexpr std::size_t windows = 4;
+constexpr std::size_t shared_memory_bytes = windows * window_bytes;
 
 // Bytes from which a rank chooses how it writes into its windows. On 2 cores of an AMD Zen 5, 64
 // KiB, GB/s of an allreduce with stores of AVX2, of `rep movsb`, and past the caches: near 17, 25
@@ -153,6 +154,9 @@ constexpr std::int64_t engine_start_timeout = 30 * second;
 // environment says otherwise. Steps of training take less, and a person at a terminal waits as
 // long before looking for a reason. Not measured.
 constexpr std::int64_t waiting_notice = 10 * second;
+
+// Time after which an engine tells of a tensor that ranks wait for. Horovod has the same.
+constexpr std::int64_t stall_warn = 60 * second;
 
 // ---- giving up ----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "lean/slice.hpp"
+#include "options.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -19,10 +20,10 @@ inline constexpr unit no_unit[] = {{"", 1}};
 inline constexpr unit byte_units[] = {{"", 1},         {"K", 1 << 10},   {"M", 1 << 20},
                                       {"G", 1 << 30},  {"KiB", 1 << 10}, {"MiB", 1 << 20},
                                       {"GiB", 1 << 30}};
-// A time without a unit would be read as milliseconds by some, and as seconds by others.
-inline constexpr unit time_units[] = {
-    {"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}, {"min", 60'000'000'000}};
-inline constexpr unit seconds_only[] = {{"", 1'000'000'000}};
+// A number alone is seconds, as in Horovod's variables and in PyTorch.
+inline constexpr unit time_units[] = {{"", 1'000'000'000},  {"ns", 1},
+                                      {"us", 1'000},        {"ms", 1'000'000},
+                                      {"s", 1'000'000'000}, {"min", 60'000'000'000}};
 
 // Reads a whole number with one of the units behind it. Nothing else may stand there: no space and
 // no plus. The locale does not matter. Returns false for anything else, and for a number too large.
@@ -37,10 +38,14 @@ inline bool read_number(std::string_view text, slice<const unit> units, std::int
     return false;
 }
 
-// Reads a time: with a unit, or 0. HVD_WAITING_NOTICE has always taken bare seconds, too.
-inline bool read_time(std::string_view text, bool bare_seconds, std::int64_t& nanoseconds) {
-    return read_number(text, time_units, nanoseconds) ||
-           ((bare_seconds || text == "0") && read_number(text, seconds_only, nanoseconds));
+// Reads a time that is more than 0, or "forever".
+inline bool read_limit(std::string_view text, time_limit& limit) {
+    std::int64_t nanoseconds = 0;
+    if (text == "forever") limit = forever;
+    else if (read_number(text, time_units, nanoseconds) && nanoseconds > 0)
+        limit = time_span::of_nanoseconds(nanoseconds);
+    else return false;
+    return true;
 }
 
 }  // namespace hvd::inline v0::detail

@@ -99,7 +99,7 @@ void describe_reduction(collective_call& call, const Op& op, const device_reduce
 // enqueued.
 class device_arguments {
 public:
-    device_arguments(device_session& session, collective kind, time_span timeout,
+    device_arguments(device_session& session, collective kind, time_limit timeout,
                      bool of_plan = false)
         : session_(session),
           timeout_(timeout),
@@ -109,9 +109,9 @@ public:
           size_(std::size_t(session.size())),
           exchanges_in_place_(session.exchanges_in_place()) {
         call.entry.kind = kind;
-        if (timeout.nanoseconds < 0) [[unlikely]]
+        if (timeout.is_wrong()) [[unlikely]]
             refuse(
-                text("hvd: ", label_, " on rank ", rank_, ": ", negative_time("timeout", timeout)));
+                text("hvd: ", label_, " on rank ", rank_, ": ", wrong_limit("timeout", timeout)));
     }
 
     template <class In, class Out>
@@ -235,7 +235,7 @@ private:
     }
 
     device_session& session_;
-    time_span timeout_;
+    time_limit timeout_;
     bool of_plan_;
     const char* label_;
     int rank_;

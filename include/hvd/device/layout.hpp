@@ -68,7 +68,7 @@ struct planned_calls {
     std::size_t before = 0, after = 0;  // numbers of tiles of each launch; they follow each other
     std::shared_ptr<const void> function;
     message name, label;  // the label includes the name, for errors
-    time_span timeout{};
+    time_limit timeout{};
 
     const tile* first_tile() const { return reinterpret_cast<const tile*>(tiles.data()); }
 };

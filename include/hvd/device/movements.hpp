@@ -123,7 +123,7 @@ private:
 
     template <class In, class Out>
     device_arguments arguments(collective kind, const In& in, const Out& out,
-                               time_span timeout) const {
+                               time_limit timeout) const {
         device_arguments a(*session(), kind, timeout);
         a.tensors(in, out);
         return a;
@@ -146,7 +146,7 @@ private:
     }
 
     template <class X>
-    device_arguments broadcast_of(const X& x, root r, time_span timeout) const {
+    device_arguments broadcast_of(const X& x, root r, time_limit timeout) const {
         auto a = arguments(collective::broadcast, x, x, timeout);
         a.root(r.rank);
         a.call.entry.count = to_view(x).size();

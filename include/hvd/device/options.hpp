@@ -33,7 +33,7 @@ private:
 
 /// Options of a call on device tensors.
 struct device_options {
-    time_span timeout = {};  ///< for this call; 0 takes the communicator's
+    time_limit timeout = {};  ///< for this call; the communicator's if it is not given
     /// The call is ordered after what this stream has been given, and before what it is given
     /// later. If none is given, the call is ordered after what the calling thread has given the
     /// default streams, and runs on the communicator's own stream.
@@ -47,9 +47,9 @@ struct device_options {
 
 /// Options of a reduction of device tensors.
 struct device_reduce_options {
-    double prescale = 1;     ///< each rank's tensor is multiplied by it before the reduction
-    double postscale = 1;    ///< the result is multiplied by it
-    time_span timeout = {};  ///< for this call; 0 takes the communicator's
+    double prescale = 1;      ///< each rank's tensor is multiplied by it before the reduction
+    double postscale = 1;     ///< the result is multiplied by it
+    time_limit timeout = {};  ///< for this call; the communicator's if it is not given
     /// The call is ordered after what this stream has been given, and before what it is given
     /// later. If none is given, the call is ordered after what the calling thread has given the
     /// default streams, and runs on the communicator's own stream.
@@ -63,8 +63,8 @@ struct device_plan_options {
     std::string_view name = {};  ///< for errors
     /// reductions: each rank's tensors are multiplied by it before the reduction
     double prescale = 1;
-    double postscale = 1;    ///< reductions: the results are multiplied by it
-    time_span timeout = {};  ///< for each run; 0 takes the communicator's
+    double postscale = 1;     ///< reductions: the results are multiplied by it
+    time_limit timeout = {};  ///< for each run; the communicator's if it is not given
     /// Tensors of fewer bytes are packed together. Larger ones, and those of a `device_arena`, are
     /// not copied.
     std::size_t pack_below = detail::tuning::pack_below;

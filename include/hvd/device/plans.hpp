@@ -21,9 +21,9 @@ public:
         store(entry_.name, o.name);
         calls->name = std::string_view(entry_.name);
         calls->label = entry_.label();
-        if (o.timeout.nanoseconds < 0)
+        if (o.timeout.is_wrong())
             refuse(text("hvd: ", calls->label, " on rank ", session_.rank(), ": ",
-                        negative_time("timeout", o.timeout)));
+                        wrong_limit("timeout", o.timeout)));
     }
 
     call_header& entry() { return entry_; }

@@ -16,10 +16,10 @@ struct device_access;
 /// A call on device tensors that is under way. The host waits for it, or a stream does.
 ///
 /// **Buffers** of the call stay untouched until it is complete. **Completion**: `wait()`, a
-/// `test()` that is true, or the destructor. The destructor waits until the communicator's
-/// `destructor_timeout` at most; then the communicator is given up. After `wait(stream)` the
-/// stream's later work comes after the call. The request is empty, and complete, for a plan that
-/// was captured into a CUDA graph.
+/// `test()` that is true, or the destructor. The destructor waits as `wait()` does; while an
+/// exception unwinds it waits for the communicator's `destructor_timeout` at most, and then the
+/// communicator is given up. After `wait(stream)` the stream's later work comes after the call. The
+/// request is empty, and complete, for a plan that was captured into a CUDA graph.
 /// @throws hvd::peer_error for late and dead peers, hvd::nccl_error and hvd::cuda_error for
 /// failures.
 /// @snippet tests/device/snippets.cpp device_request
@@ -48,7 +48,9 @@ public:
         return *this;
     }
     ~device_request() {
-        if (session_ != nullptr) finish_quietly(session_->destructor_limit());
+        if (session_ != nullptr)
+            finish_quietly(std::uncaught_exceptions() > 0 ? session_->destructor_limit()
+                                                          : detail::never);
     }
 
     /// True for a call that nobody has waited for.
@@ -106,7 +108,7 @@ namespace detail {
 // Begins what `enqueue(stream, limit)` enqueues.
 template <class F>
 device_request begin_call(const std::shared_ptr<device_session>& session, const char* label,
-                          device_stream stream, time_span timeout, F&& enqueue) {
+                          device_stream stream, time_limit timeout, F&& enqueue) {
     const device_session::inside turn(*session);
     const current_device here(session->device(), session->rank());
     if (session->is_captured(stream))
@@ -166,7 +168,7 @@ inline void enqueue_calls(device_session& session, std::span<const collective_ca
 // Begins the calls as one.
 inline device_request start(const std::shared_ptr<device_session>& session,
                             std::span<const collective_call> calls, const char* label,
-                            device_stream stream, time_span timeout) {
+                            device_stream stream, time_limit timeout) {
     return begin_call(session, label, stream, timeout, [&](cudaStream_t where, time_point limit) {
         enqueue_calls(*session, calls, label, where, limit);
     });

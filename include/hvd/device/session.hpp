@@ -104,8 +104,8 @@ public:
     // meanwhile.
     virtual void look_for_errors(const char* label) { refuse_if_broken(label); }
 
-    time_point limit_for(time_span timeout) const {
-        return limit_of(timeout.nanoseconds <= 0 ? options_.timeout : timeout);
+    time_point limit_for(time_limit timeout) const {
+        return limit_of(timeout.or_else(options_.timeout));
     }
 
     time_point destructor_limit() const { return now() + options_.destructor_timeout.nanoseconds; }

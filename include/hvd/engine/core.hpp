@@ -219,7 +219,7 @@ private:
             if (join_) refuse_after_join(name);
             queued& call = *entry.call;
             entry.since = quick_now();
-            if (call.timeout.nanoseconds > 0) entry.limit = entry.since + call.timeout.nanoseconds;
+            if (call.timeout.is_time()) entry.limit = entry.since + call.timeout.time().nanoseconds;
             entry.number = ++submissions_;
             const auto* const added = pending_.add(name, std::move(entry));
             if (added == nullptr && pending_.refuses(name)) return false;
@@ -251,11 +251,10 @@ private:
     static engine_core& of(queued& call) { return static_cast<engine_core&>(*call.owner); }
 
     // The memory of the call goes away. If it is not complete in time, the engine is given up.
-    void wait_briefly(queued& call) {
-        const bool may_wait = !is_inside_callback();
-        const time_point limit =
-            may_wait ? now() + session_->options().destructor_timeout.nanoseconds : now();
-        if (may_wait) wait(call, limit);
+    void wait_at_end(queued& call) {
+        const std::int64_t patience = session_->options().destructor_timeout.nanoseconds;
+        if (!is_inside_callback())
+            wait(call, std::uncaught_exceptions() > 0 ? now() + patience : never);
         if (call.done()) return;
         message why = reason_of_its_end(call);
         const auto failure =
@@ -283,7 +282,7 @@ private:
 inline constexpr queue_of_calls engine_core::functions{
     .test = [](queued& call) { return of(call).test(call); },
     .wait = [](queued& call) { of(call).wait(call); },
-    .wait_briefly = [](queued& call) { of(call).wait_briefly(call); },
+    .wait_at_end = [](queued& call) { of(call).wait_at_end(call); },
     .resume_later =
         [](queued& call, waiter& last) noexcept {
             engine_core& core = of(call);

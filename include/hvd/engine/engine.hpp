@@ -30,16 +30,9 @@ void each_compared(const engine_options& o, F f) {
     f("largest_first", text(o.largest_first ? "true" : "false"));
     f("cache_capacity", text(o.cache_capacity));
     f("prediction", text(o.prediction ? "true" : "false"));
-    f("stall_warn", text(o.stall_warn.nanoseconds, " ns"));
-    f("stall_abort", text(o.stall_abort.nanoseconds, " ns"));
+    f("stall_warn", limit_text(o.stall_warn));
+    f("stall_abort", limit_text(o.stall_abort));
     f("mean", text(o.mean == join_mean::of_all ? "of_all" : "of_contributors"));
-}
-
-template <class F>
-void each_time(const engine_options& o, F f) {
-    f("cycle_time", o.cycle_time);
-    f("stall_warn", o.stall_warn);
-    f("stall_abort", o.stall_abort);
 }
 
 // The engine's own communicator, on which nobody else makes calls.
@@ -47,9 +40,10 @@ template <class Comm>
 Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
     auto& session = static_cast<call_driver&>(access::session_of(comm));
     const int me = comm.rank();
-    each_time(options, [&](std::string_view name, time_span value) {
-        if (value.nanoseconds < 0) refuse_call(session, "an engine: ", negative_time(name, value));
-    });
+    const auto refuse = [&](const message& why) { refuse_call(session, "an engine: ", why); };
+    if (options.cycle_time.nanoseconds < 0) refuse(negative_time("cycle_time", options.cycle_time));
+    if (options.stall_warn.is_wrong()) refuse(wrong_limit("stall_warn", options.stall_warn));
+    if (options.stall_abort.is_wrong()) refuse(wrong_limit("stall_abort", options.stall_abort));
     if (!session.threaded())
         throw usage_error(me, text("hvd: rank ", me,
                                    ": an engine makes calls in a thread of its "
@@ -175,7 +169,7 @@ public:
         return calls(name, o).reduce_scatter_async(std::forward<X>(x), op, out, reduced(o));
     }
 
-    /// Sends `counts[p]` rows of `x` to each rank p.
+    /// Sends `counts[p]` elements of `x` to each rank p.
     template <class X, class Counts>
     [[nodiscard]] auto alltoall(std::string_view name, X&& x, const Counts& counts,
                                 const named_options& o = {}) {

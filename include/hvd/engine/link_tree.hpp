@@ -25,13 +25,13 @@ namespace hvd::inline v0::detail {
 
 struct link_options {
     int fanout = 8;
-    time_span timeout{};
+    time_limit timeout{};
 };
 
 // The time in which the ranks of a new engine find each other.
 inline time_span start_timeout_of(const session& ranks) {
     return time_span::of_nanoseconds(
-        std::max(tuning::engine_start_timeout, ranks.options().timeout.nanoseconds));
+        std::max(tuning::engine_start_timeout, ranks.options().timeout.time().nanoseconds));
 }
 
 template <class Comm>

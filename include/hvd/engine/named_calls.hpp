@@ -16,10 +16,10 @@ namespace hvd::inline v0 {
 
 /// Options of a tensor that is submitted to an engine.
 struct named_options {
-    double prescale = 1;     ///< each rank's tensor is multiplied by it before a reduction
-    double postscale = 1;    ///< the result of a reduction is multiplied by it
-    int priority = 0;        ///< of the tensors that are ready, the highest goes first
-    time_span timeout = {};  ///< from the submission; then the engine is given up. 0: never
+    double prescale = 1;      ///< each rank's tensor is multiplied by it before a reduction
+    double postscale = 1;     ///< the result of a reduction is multiplied by it
+    int priority = 0;         ///< of the tensors that are ready, the highest goes first
+    time_limit timeout = {};  ///< from the submission; then the engine is given up
     /// called when the tensor is complete, with its exception or null, by the thread that ran it.
     /// It may submit tensors. It must not wait for one, and must not throw
     std::function<void(std::exception_ptr)> then = {};
@@ -98,8 +98,8 @@ public:
             mine = signature_of(call->call);
             mine.priority = options_.priority;
             store(op.entry.name, name_);
-            if (o.timeout.nanoseconds < 0)
-                op.entry.refuse(text("hvd: ", negative_time("timeout", o.timeout)));
+            if (o.timeout.is_wrong())
+                op.entry.refuse(text("hvd: ", wrong_limit("timeout", o.timeout)));
         });
         core_.throw_unseen_instead_of(name_, mine);
         if (const call_header& h = call->op->entry; h.refused)

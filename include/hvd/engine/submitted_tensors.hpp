@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "../core/error_sink.hpp"
+#include "../core/message_sink.hpp"
 #include "../observe/engine_statistics.hpp"
 #include "../platform/thread.hpp"
 #include "completions.hpp"

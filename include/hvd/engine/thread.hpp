@@ -20,8 +20,7 @@ public:
           links_(links),
           cpu_(cpu),
           negotiator_(core_->rank(), core_->size(), settings(core_->options(), links.fanout())),
-          stalls_(core_->options().stall_warn.nanoseconds,
-                  core_->options().stall_abort.nanoseconds),
+          stalls_(stall_warn_of(core_->options()), core_->options().stall_abort.time().nanoseconds),
           no_memory_(text("rank ", core_->rank(), ": its engine failed, and no memory is left")),
           farewell_(last_message(no_memory_, {})),
           thread_([this] {

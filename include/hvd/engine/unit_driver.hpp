@@ -208,7 +208,7 @@ protected:
         counts_.rank = session_->rank();
         counts_.size = session_->size();
         runner_.driver().tell_waits(
-            options.stall_warn.nanoseconds,
+            stall_warn_of(options),
             [](void* self) { return static_cast<unit_driver*>(self)->tell_wait(); }, this);
     }
     ~unit_driver() {

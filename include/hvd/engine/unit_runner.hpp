@@ -25,7 +25,7 @@ struct unit_part {
     std::size_t first, end;
     double factor;  // of a mean
     unit_runner& runner;
-    time_span timeout;
+    time_limit timeout;
 };
 
 // The part of an engine that runs tensors of devices, where there is one: engine/device/. It is
@@ -54,8 +54,8 @@ public:
     // The calls end by then at the latest, as those of the tensors that have a timeout.
     void end_by(time_point limit) { limit_ = limit; }
     // The time that a call which begins now has. 0: any.
-    time_span timeout() const {
-        return limit_ == never ? patience_ : shorter(patience_, span_until(limit_));
+    time_limit timeout() const {
+        return limit_ == never ? patience_ : shorter(patience_, limit_until(limit_));
     }
 
     int rank() const { return driver().rank(); }
@@ -176,10 +176,9 @@ private:
         known_.push_back(fresh);
     }
 
-    // 0 is never.
-    static time_span shorter(time_span a, time_span b) {
-        if (a.nanoseconds == 0 || b.nanoseconds == 0) return a.nanoseconds == 0 ? b : a;
-        return a.nanoseconds < b.nanoseconds ? a : b;
+    static time_limit shorter(time_limit a, time_limit b) {
+        if (!a.is_time() || !b.is_time()) return a.is_time() ? a : b;
+        return a.time().nanoseconds < b.time().nanoseconds ? a : b;
     }
 
     // The tensors of a part have the same contributors.
@@ -330,7 +329,7 @@ private:
     shared<session> data_;
     bool one_node_;
     engine_options options_;
-    const time_span patience_;  // of each call
+    const time_limit patience_;  // of each call
     time_point limit_ = never;
     merged_reduction merged_;
     std::deque<known_reduction> known_;  // calls point into it

@@ -54,7 +54,9 @@ public:
         : call_driver(endpoint->rank(), endpoint->size(), options) {
         check_tuning(options.tuning, rank());
         check_times(options, rank());
-        if (is_direct<B> && options.timeout.nanoseconds > 0) throw_no_timeout("a communicator");
+        if constexpr (shared_endpoint<typename B::endpoint_type>)
+            refuse_options_of_mpi(options, rank());
+        if (is_direct<B> && options.timeout.is_time()) throw_no_timeout("a communicator");
         set_traits(*endpoint);
         if (traits_.transport && !(options.tuning == tuning_options{})) {
             traits_.transport->prepare(options.tuning);

@@ -197,19 +197,18 @@ public:
             throw_unusable(op);
     }
 
-    // The limit of a call that begins now. A negative timeout refuses the call.
-    time_point limit_for(operation& op, time_span timeout) const {
-        if (timeout.nanoseconds < 0) [[unlikely]]
+    // The limit of a call that begins now. A wrong timeout refuses the call.
+    time_point limit_for(operation& op, time_limit timeout) const {
+        if (timeout.is_wrong()) [[unlikely]]
             refuse_timeout(op.entry, timeout);
-        if (timeout.nanoseconds > 0 && traits_.knows_no_timeout) [[unlikely]]
+        else if (timeout.is_time() && traits_.knows_no_timeout) [[unlikely]]
             op.entry.refuse(text("hvd: ", op.entry.label(), no_timeout));
-        if (timeout.nanoseconds <= 0) timeout = options_.timeout;
-        return timeout.nanoseconds == 0 ? never : now() + timeout.nanoseconds;
+        return limit_of(timeout.or_else(options_.timeout));
     }
 
     // Runs a call, after all that were made before it. `threads` of this rank want a processor
     // meanwhile.
-    void run_now(operation& op, time_span timeout, int threads) {
+    void run_now(operation& op, time_limit timeout, int threads) {
         const session_use use(user_, &op.entry);
         if (queue_) refuse_in_driver(&op.entry);
         admit(op);
@@ -295,7 +294,7 @@ protected:
     session_traits traits_;
 
 private:
-    static void run_blocking(session& self, operation& op, time_span timeout) {
+    static void run_blocking(session& self, operation& op, time_limit timeout) {
         static_cast<call_driver&>(self).run_now(op, timeout, 1);
     }
 
@@ -346,8 +345,8 @@ private:
         if (op.out == nullptr) op.out = buffer.data();
     }
 
-    [[gnu::cold, gnu::noinline]] static void refuse_timeout(call_header& call, time_span timeout) {
-        call.refuse(text("hvd: ", call.label(), ": ", negative_time("timeout", timeout)));
+    [[gnu::cold, gnu::noinline]] static void refuse_timeout(call_header& call, time_limit timeout) {
+        call.refuse(text("hvd: ", call.label(), ": ", wrong_limit("timeout", timeout)));
     }
 
     void leave(std::string_view reason) noexcept {

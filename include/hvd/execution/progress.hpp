@@ -26,8 +26,9 @@ struct queue_of_calls {
     // Both throw only in a forked child. take_failure() returns the call's exception.
     bool (*test)(queued&);
     void (*wait)(queued&);
-    // Waits until the destructor's timeout at most.
-    void (*wait_briefly)(queued&);
+    // Waits in a destructor: as wait() does, or for the destructor's timeout at most while an
+    // exception unwinds.
+    void (*wait_at_end)(queued&);
     // Resumes the coroutine from run_ready() once its call is complete.
     void (*resume_later)(queued&, waiter& coroutine) noexcept;
     // Called if the coroutine is destroyed before that.
@@ -41,7 +42,7 @@ struct queue_of_calls {
 class queued : public counted {
 public:
     operation* op = nullptr;   // part of the class derived from this one
-    time_span timeout{};       // counts from the call's turn
+    time_limit timeout{};      // counts from the call's turn
     time_point limit = never;  // known when the call has begun
     time_point made = 0;       // known of an engine's, and if somebody observes the calls
     time_point ready = 0;      // known of an engine's if somebody observes them
@@ -51,7 +52,7 @@ public:
 
     bool test() { return queue->test(*this); }
     void wait() { queue->wait(*this); }
-    void wait_briefly() { queue->wait_briefly(*this); }
+    void wait_at_end() { queue->wait_at_end(*this); }
     void resume_later(waiter& coroutine) noexcept {
         coroutine.call = this;
         queue->resume_later(*this, coroutine);
@@ -132,12 +133,12 @@ public:
     }
 
     // Begins a call of a communicator that no other thread uses.
-    static void submit(session& session_of_call, const shared<queued>& call, time_span timeout) {
+    static void submit(session& session_of_call, const shared<queued>& call, time_limit timeout) {
         const session_use use(session_of_call.user(), &call->op->entry);
         of(session_of_call).start(call, timeout);
     }
 
-    void start(const shared<queued>& call, time_span timeout) {
+    void start(const shared<queued>& call, time_limit timeout) {
         owner_.refuse_in_driver(&call->op->entry);
         owner_.admit_asynchronous(*call->op);
         call->queue = &functions;
@@ -169,14 +170,15 @@ public:
 
     // In a destructor: nothing is refused, so it waits for its turn. A request that is destroyed
     // inside a call of its communicator can't wait for its own. The call is refused in its place.
-    void wait_briefly(queued& call) {
+    void wait_at_end(queued& call) {
         owner_.refuse_if_forked(*call.op);
-        const time_point limit = owner_.destructor_limit();
+        const bool unwinds = std::uncaught_exceptions() > 0;
+        const time_point limit = unwinds ? owner_.destructor_limit() : never;
         if (owner_.user().is_inside()) return call.op->entry.refuse(destroyed_inside);
-        owner_.stop_at(limit);
-        const bool held = owner_.take_until(limit + tuning::time_to_give_up);
+        if (unwinds) owner_.stop_at(limit);
+        const bool held = owner_.take_until(unwinds ? limit + tuning::time_to_give_up : never);
         if (held || worker_) complete(call);
-        owner_.stop_at(never);
+        if (unwinds) owner_.stop_at(never);
         if (held) owner_.user().give_back();
     }
 
@@ -356,7 +358,7 @@ private:
 inline constexpr queue_of_calls progress::functions{
     .test = [](queued& call) { return of(call).test(call); },
     .wait = [](queued& call) { of(call).wait(call); },
-    .wait_briefly = [](queued& call) { of(call).wait_briefly(call); },
+    .wait_at_end = [](queued& call) { of(call).wait_at_end(call); },
     .resume_later = [](queued& call, waiter& last) noexcept { of(call).add_waiter(last); },
     .forget = [](queued& call, waiter& gone) noexcept { of(call).remove_waiter(gone); },
     .run_ready = [](queued& call) { of(call).resume_ready(); },

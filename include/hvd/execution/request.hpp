@@ -13,10 +13,11 @@ namespace hvd::inline v0 {
 /// the handles of `allreduce_async`.
 ///
 /// **Buffers** of the call stay untouched until it is complete. **Completion**: `wait()`, a
-/// `test()` that is true, `co_await`, or the destructor. The destructor waits until the
-/// communicator's `destructor_timeout` at most; then the communicator is given up. Assigning to a
-/// request waits as `wait()` does. The timeout of the call counts from its turn: the calls that
-/// were made before it are complete. It is movable. After a move it is empty, and complete.
+/// `test()` that is true, `co_await`, or the destructor. The destructor waits as `wait()` does;
+/// while an exception unwinds it waits for the communicator's `destructor_timeout` at most, and
+/// then the communicator is given up. Assigning to a request waits as `wait()` does. The timeout of
+/// the call counts from its turn: the calls that were made before it are complete. It is movable.
+/// After a move it is empty, and complete.
 /// **Threads**: one thread at a time uses it, the communicator's.
 /// @throws from `wait()`, `test()` and `co_await` the exception of the call, once.
 class [[nodiscard(
@@ -32,7 +33,7 @@ public:
         }
         return *this;
     }
-    ~request() { finish_quietly(&detail::queued::wait_briefly); }
+    ~request() { finish_quietly(&detail::queued::wait_at_end); }
 
     /// True for a call that nobody has waited for.
     explicit operator bool() const noexcept { return bool(call_); }

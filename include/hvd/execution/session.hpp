@@ -34,7 +34,7 @@ public:
     shared<step_question> question;
 
     // Runs a blocking call, after all that were made before it.
-    void (*run)(session& self, operation& op, time_span timeout) = nullptr;
+    void (*run)(session& self, operation& op, time_limit timeout) = nullptr;
     // Shows a header to all ranks, and gives all of theirs, by rank: a session is a channel of
     // protocol/agreement.hpp. The headers are compared on the way, as those of every call.
     [[gnu::cold]] table<call_header> exchange_headers(const call_header& mine, time_point limit) {
@@ -48,7 +48,7 @@ public:
             forfeit(op, unprepared, std::current_exception());
         }
         op.headers = all.data();
-        run(*this, op, span_until(limit));
+        run(*this, op, limit_until(limit));
         return all;
     }
     // Takes the place of a call that the peers make. Throws the refusal here, too, where ranks
@@ -56,7 +56,7 @@ public:
     [[gnu::cold]] void post_refusal(const call_header& refused, time_point limit) {
         operation op;
         op.entry = refused;
-        run(*this, op, span_until(limit));
+        run(*this, op, limit_until(limit));
     }
 
     // Called in a handler: this rank could not prepare a call that its peers make. A refusal takes

@@ -4,8 +4,8 @@
 
 #include <cstdlib>
 
-#include "../core/error_sink.hpp"
 #include "../core/lean/atomic.hpp"
+#include "../core/message_sink.hpp"
 #include "../core/units.hpp"
 #include "../platform/clock.hpp"
 #include "../transport/operation.hpp"
@@ -18,20 +18,19 @@ namespace hvd::inline v0::detail {
 [[gnu::cold]] inline void tell_wrong_waiting_notice(const char* variable) {
     static atomic<bool> told{false};
     if (told.exchange(true)) return;
-    write_line(text(
-        "hvd: HVD_WAITING_NOTICE is '", variable,
-        "'; it takes whole seconds, or another unit as in 500ms, or 0 for never. hvd goes on with ",
-        tuning::waiting_notice / tuning::second, " s"));
+    write_line(text("hvd: HVD_WAITING_NOTICE is '", variable,
+                    "'; it takes a time, as 30, 30s or 500ms, or forever. hvd goes on with ",
+                    tuning::waiting_notice / tuning::second, " s"));
 }
 
-// Returns the time after which a rank says that it waits: the option, the environment variable, or
-// the default. A wrong variable is no reason to stop a program.
+// Returns the time after which a rank says that it waits, 0 for never: the option, the environment
+// variable, or the default. A wrong variable is no reason to stop a program.
 [[gnu::cold]] inline std::int64_t waiting_notice_of(const communicator_options& options) {
-    if (options.waiting_notice.nanoseconds >= 0) return options.waiting_notice.nanoseconds;
+    if (options.waiting_notice.is_given()) return options.waiting_notice.time().nanoseconds;
     const char* const variable = std::getenv("HVD_WAITING_NOTICE");
     if (variable == nullptr || *variable == 0) return tuning::waiting_notice;
-    std::int64_t time = 0;
-    if (read_time(variable, true, time) && time >= 0) return time;
+    time_limit limit;
+    if (read_limit(variable, limit)) return limit.time().nanoseconds;
     tell_wrong_waiting_notice(variable);
     return tuning::waiting_notice;
 }

@@ -270,7 +270,8 @@ inline void keep_result(const std::string& path, const tuning_key& key,
 template <class Target>
 autotune tuned_by_file(Target& holder, tuned_target& target, const tuning_key& key,
                        autotune_options options) {
-    const std::string path = options.enabled ? options.file : "";
+    std::string path = std::exchange(options.file, std::string());
+    if (!options.enabled) path.clear();
     if (const auto known = known_on_rank_0(target, path, key)) options.known = known;
     if (!options.known && target.rank() == 0 && !path.empty())
         options.finished = [path, key,
@@ -306,8 +307,8 @@ inline void autotune_file::write() const {
 
 /// Takes the thresholds that an earlier search has found for this machine and these tensors, from
 /// the file `options.file` of rank 0. If there are none, they are searched for, and rank 0 writes
-/// them there at the end; if it can't, it says so through the sink of `set_error_sink`. Other ranks
-/// need no file. **Collective**.
+/// them there at the end; if it can't, it says so through the sink of `set_message_sink`. Other
+/// ranks need no file. **Collective**.
 /// @throws hvd::usage_error on rank 0, with file, line and value, for a file that is no such file,
 /// and hvd::peer_error on the others; otherwise as `hvd::autotune`.
 /// @snippet tests/interop/autotune_file.cpp autotune_file

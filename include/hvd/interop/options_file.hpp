@@ -155,14 +155,14 @@ inline configuration read_configuration(const std::string& path) {
 /// Returns the configuration of the file that HVD_CONFIG names, if it does, and of the environment,
 /// which wins.
 /// @throws hvd::usage_error as `read_configuration` and `configuration::from_environment`.
-inline configuration configuration_from_environment_and_file(
-    std::span<const std::string_view> others = {}) {
+inline configuration configuration_from_environment_and_file(environment_names names = {}) {
     configuration made;
     if (const char* const path = std::getenv("HVD_CONFIG"); path != nullptr && *path != 0)
         made = read_configuration(path);
-    std::vector<std::string_view> read_here(others.begin(), others.end());
+    std::vector<std::string_view> read_here(names.others.begin(), names.others.end());
     read_here.push_back("HVD_CONFIG");
-    made.add(configuration::from_environment(read_here));
+    names.others = read_here;
+    made.add(configuration::from_environment(names));
     return made;
 }
 

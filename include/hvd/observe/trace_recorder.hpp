@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "../core/error.hpp"
-#include "../core/error_sink.hpp"
+#include "../core/message_sink.hpp"
 #include "../core/settings/timeline_options.hpp"
 #include "../platform/clock.hpp"
 #include "../platform/futex.hpp"

@@ -119,14 +119,14 @@ inline time_point quick_now() {
 #endif
 }
 
-// A timeout from now on; 0: never. A negative one is none yet either: the ranks first have to come
-// together so that it can be refused on all of them.
-inline time_point limit_of(time_span timeout) {
-    return timeout.nanoseconds <= 0 ? never : now() + timeout.nanoseconds;
+// A timeout from now on. A wrong one is none yet: the ranks first have to come together so that it
+// can be refused on all of them.
+inline time_point limit_of(time_limit timeout) {
+    return !timeout.is_time() || timeout.is_wrong() ? never : now() + timeout.time().nanoseconds;
 }
 
-// The other way round; 0 where there is no limit.
-inline time_span span_until(time_point limit) {
+// The other way round; not given where there is no limit.
+inline time_limit limit_until(time_point limit) {
     if (limit == never) return {};
     const std::int64_t left = limit - now();
     return time_span::of_nanoseconds(left > 1 ? left : 1);

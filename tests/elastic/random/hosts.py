@@ -33,7 +33,7 @@ class JobOnHosts(Job):
         super().__init__(*arguments)
 
     def begin(self, *arguments):
-        self.environment |= {"HVD_ELASTIC_TIMEOUT": "600", "HVD_ELASTIC_CUT_OFF": "3"}
+        self.environment |= {"HVD_ELASTIC_TIMEOUT": "600", "HVD_ELASTIC_LAUNCHER_TIMEOUT": "3"}
         super().begin(*arguments)
 
     def on_host(self, slot):

@@ -113,8 +113,8 @@ public:
     static hvd::communicator_options options_of(const plan& all, std::int64_t timeout) {
         hvd::communicator_options o;
         o.node_size = all.node_size;
-        o.timeout = hvd::time_span::of_nanoseconds(timeout);
-        o.waiting_notice = hvd::time_span::of_nanoseconds(0);
+        if (timeout > 0) o.timeout = hvd::time_span::of_nanoseconds(timeout);
+        o.waiting_notice = hvd::forever;
         return o;
     }
     // The timeout of the communicator that comes after the failures.

@@ -40,7 +40,7 @@ struct access {
     }
 
     template <class Comm>
-    static void run(Comm& comm, operation& op, time_span timeout) {
+    static void run(Comm& comm, operation& op, time_limit timeout) {
         session* const own = comm.session_.get();
         if (own == nullptr) [[unlikely]]
             throw_empty();
@@ -68,9 +68,9 @@ struct access {
     template <class Session>
     class held_endpoint {
     public:
-        [[gnu::always_inline]] held_endpoint(Session& own, collective kind, time_span timeout)
+        [[gnu::always_inline]] held_endpoint(Session& own, collective kind, time_limit timeout)
             : own_(own), use_(own.user(), name_of(kind)) {
-            if (timeout.nanoseconds != 0) [[unlikely]]
+            if (timeout.is_time()) [[unlikely]]
                 own_.throw_no_timeout(name_of(kind));
             own_.precede(kind);
         }
@@ -84,7 +84,7 @@ struct access {
     };
 
     template <class Comm>
-    static auto direct_endpoint_of(Comm& comm, collective kind, time_span timeout) {
+    static auto direct_endpoint_of(Comm& comm, collective kind, time_limit timeout) {
         return held_endpoint<std::remove_reference_t<decltype(backend_of(comm))>>(backend_of(comm),
                                                                                   kind, timeout);
     }

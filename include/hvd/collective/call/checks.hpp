@@ -146,11 +146,30 @@ struct refused_call {};
 template <class Op>
 concept operation_like = !std::convertible_to<Op, reduce_options> && !viewable<Op> && !is_fused<Op>;
 
+// True for std::NAME<>, which is known by its name: <functional> is slow to compile.
+template <class F>
+constexpr bool is_standard(std::string_view name) {
+    std::string_view all = __PRETTY_FUNCTION__;
+    const std::size_t at = all.find("F = std::");
+    if (at == all.npos) return false;
+    all.remove_prefix(at + 9);
+    if (all.starts_with("__1::")) all.remove_prefix(5);  // libc++
+    return all.starts_with(name) && (all.substr(name.size()).starts_with("<void>") ||
+                                     all.substr(name.size()).starts_with("<>"));
+}
+
 // A plain callable is an operation that need not commute.
 template <class Op>
-constexpr auto as_operation(const Op& op) {
-    if constexpr (operation_tag<Op>) return op;
-    else return custom(op);
+constexpr auto as_operation(const Op& f) {
+    if constexpr (operation_tag<Op>) return f;
+    else if constexpr (is_standard<Op>("plus")) return op::sum();
+    else if constexpr (is_standard<Op>("multiplies")) return op::product();
+    else if constexpr (is_standard<Op>("bit_and")) return op::bit_and();
+    else if constexpr (is_standard<Op>("bit_or")) return op::bit_or();
+    else if constexpr (is_standard<Op>("bit_xor")) return op::bit_xor();
+    else if constexpr (is_standard<Op>("logical_and")) return op::logical_and();
+    else if constexpr (is_standard<Op>("logical_or")) return op::logical_or();
+    else return custom(f);
 }
 
 template <class Op>

@@ -29,7 +29,8 @@ struct autotune_options {
     /// user has set
     std::string fixed = {};
     std::string log = {};  ///< a file in which rank 0 lists all samples, as CSV; empty: none
-    /// a file of results: see `autotune_file` of `hvd/interop/autotune_file.hpp`
+    /// a file of results, for `autotune_with_file` of `hvd/interop/autotune_file.hpp`; `autotune`
+    /// itself refuses it
     std::string file = {};
     /// thresholds that an earlier search has found: they are taken, and nothing is searched
     std::optional<engine_tuning> known = {};

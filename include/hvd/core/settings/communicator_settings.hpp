@@ -10,30 +10,31 @@ template <>
 struct settings_of<communicator_options> {
     using o = communicator_options;
     using t = tuning_options;
-    static constexpr std::int64_t most_bytes = std::int64_t(tuning::GiB);
+    static constexpr std::int64_t most_bytes = std::int64_t(4 * tuning::GiB);
 
     static constexpr setting table[] = {
-        entry<&o::timeout>("timeout", "HVD_TIMEOUT", "HOROVOD_GLOO_TIMEOUT_SECONDS",
-                           "ends a call that waits for so long; 0 waits without a limit"),
+        unless_given("forever",
+                     entry<&o::timeout>("timeout", "HVD_TIMEOUT", "HOROVOD_GLOO_TIMEOUT_SECONDS",
+                                        "ends a call that waits for so long")),
         needed("a deployment's timeout",
                entry<&o::destructor_timeout>("destructor_timeout", "HVD_DESTRUCTOR_TIMEOUT", "",
                                              "ends the wait of a destructor")),
-        in_seconds(from(0,
-                        entry<&o::waiting_notice>("waiting_notice", "HVD_WAITING_NOTICE",
-                                                  "HOROVOD_STALL_CHECK_TIME_SECONDS",
-                                                  "a waiting rank says for whom; 0 never does"),
-                        "10s")),
+        unless_given("10s", entry<&o::waiting_notice>("waiting_notice", "HVD_WAITING_NOTICE",
+                                                      "HOROVOD_STALL_CHECK_TIME_SECONDS",
+                                                      "a rank that has waited for so long says "
+                                                      "for whom")),
         needed("hosts that are several nodes, and tests on one host",
                from(1,
                     entry<&o::node_size>("node_size", "HVD_NODE_SIZE", "",
                                          "ranks that are taken as one node"),
                     "the real nodes")),
         needed("networks whose hardware reduces for MPI",
-               entry<&o::cross_by_library>("cross_by_library", "HVD_CROSS_BY_LIBRARY", "",
-                                           "MPI_Allreduce reduces between nodes")),
+               entry<&o::mpi_between_nodes>("mpi_between_nodes", "HVD_MPI_BETWEEN_NODES", "",
+                                            "MPI_Allreduce reduces between nodes")),
         needed("containers with little shared memory",
-               in_bytes(entry<&o::window_bytes>("window_bytes", "HVD_WINDOW_BYTES", "",
-                                                "a window of shared memory; each rank has four"),
+               in_bytes(entry<&o::shared_memory_bytes>(
+                            "shared_memory_bytes", "HVD_SHARED_MEMORY_BYTES", "",
+                            "memory of each rank that its node has mapped"),
                         1, most_bytes)),
         entry<&o::cpus>("cpus", "HVD_CPUS", "HOROVOD_THREAD_AFFINITY",
                         "the processors of hvd's threads, by local rank"),

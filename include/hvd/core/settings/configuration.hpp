@@ -15,6 +15,7 @@
 #include "spelling.hpp"
 #include "tcp_settings.hpp"
 #include "timeline_settings.hpp"
+#include "unread_variables.hpp"
 
 namespace hvd::inline v0 {
 namespace detail {
@@ -25,6 +26,14 @@ inline constexpr const char* other_variables[] = {"HVD_CONFIG",     "HVD_MPI_CUD
                                                   "HVD_LOCAL_SIZE", "HVD_JOBS"};
 
 }  // namespace detail
+
+/// How `configuration::from_environment` takes variables that hvd does not know.
+struct environment_names {
+    std::span<const std::string_view> others = {};  ///< those that the program itself reads
+    /// they are refused; otherwise they are told to the sink of `set_message_sink`, since a
+    /// launcher may forward a site's own
+    bool refuse_unknown = false;
+};
 
 /// Settings as they were written: in the environment, in a file, or in both.
 ///
@@ -40,14 +49,15 @@ public:
 
     configuration() = default;
 
-    /// Takes all variables whose names begin with HVD_. `others` are those that the program itself
-    /// reads.
-    /// @throws hvd::usage_error for a name that hvd does not know, with the name that was meant,
-    /// and for HVD_CONFIG, which `configuration_from_environment_and_file` of
-    /// `hvd/interop/options_file.hpp` reads.
-    static configuration from_environment(std::span<const std::string_view> others = {}) {
+    /// Takes all variables whose names begin with HVD_. A name that hvd does not know is told, with
+    /// the name that was meant.
+    /// @throws hvd::usage_error for such a name, if `names.refuse_unknown`, and for HVD_CONFIG,
+    /// which `configuration_from_environment_and_file` of `hvd/interop/options_file.hpp` reads.
+    static configuration from_environment(const environment_names& names = {}) {
         const char* const file = std::getenv("HVD_CONFIG");
-        if (file != nullptr && *file != 0 && !is_among("HVD_CONFIG", others)) refuse_file(file);
+        if (file != nullptr && *file != 0 && !is_among("HVD_CONFIG", names.others))
+            refuse_file(file);
+        detail::environment_is_read().store(true);
         configuration made;
         for (char** variable = environ; *variable != nullptr; ++variable) {
             const std::string_view all(*variable);
@@ -56,7 +66,8 @@ public:
             if (const detail::setting* const s = find_variable(name))
                 made.entries_.push_back(
                     {s->key, std::string(all.substr(name.size() + 1)), std::string(name)});
-            else if (!is_known_elsewhere(name, others)) refuse_variable(name);
+            else if (!is_known_elsewhere(name, names.others))
+                meet_unknown(name, names.refuse_unknown);
         }
         return made;
     }
@@ -133,12 +144,14 @@ private:
                                            "hvd::options_from_environment_and_file of "
                                            "hvd/interop/options_file.hpp"));
     }
-    [[noreturn]] static void refuse_variable(std::string_view name) {
+    static void meet_unknown(std::string_view name, bool refuse) {
         detail::best_spelling meant(name);
         for_each_setting([&](const detail::setting& s) { meant.offer(s.variable); });
         meant.offer("HVD_CONFIG");
-        throw usage_error(-1, detail::text("hvd: the environment has ", name,
-                                           ", which is no variable of hvd", meant.question()));
+        const detail::message line = detail::text(
+            "hvd: the environment has ", name, ", which is no variable of hvd", meant.question());
+        if (refuse) throw usage_error(-1, line);
+        detail::write_line(line);
     }
     [[noreturn]] static void refuse_key(std::string_view key, std::string_view where) {
         detail::best_spelling meant(key);

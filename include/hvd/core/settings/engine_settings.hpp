@@ -27,12 +27,14 @@ struct settings_of<engine_options> {
         needed("programs whose steps never repeat; [figures](#figures)",
                entry<&o::prediction>("engine.prediction", "HVD_ENGINE_PREDICTION", "",
                                      "steps that repeat run without negotiation")),
-        entry<&o::stall_warn>("engine.stall_warn", "HVD_ENGINE_STALL_WARN",
-                              "HOROVOD_STALL_CHECK_TIME_SECONDS, HOROVOD_STALL_CHECK_DISABLE",
-                              "a tensor that some ranks wait for is told; 0 never is"),
-        entry<&o::stall_abort>("engine.stall_abort", "HVD_ENGINE_STALL_ABORT",
-                               "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
-                               "such a tensor ends the engine; 0 never does"),
+        unless_given("1min", entry<&o::stall_warn>(
+                                 "engine.stall_warn", "HVD_ENGINE_STALL_WARN",
+                                 "HOROVOD_STALL_CHECK_TIME_SECONDS, HOROVOD_STALL_CHECK_DISABLE",
+                                 "a tensor that some ranks have waited for so long is told")),
+        unless_given("forever",
+                     entry<&o::stall_abort>("engine.stall_abort", "HVD_ENGINE_STALL_ABORT",
+                                            "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+                                            "such a tensor ends the engine")),
     };
 };
 

@@ -10,7 +10,7 @@ namespace hvd::inline v0::detail {
 
 inline slice<const unit> units_of(setting_kind kind) {
     if (kind == setting_kind::bytes) return byte_units;
-    if (kind == setting_kind::span) return time_units;
+    if (kind == setting_kind::span || kind == setting_kind::limit) return time_units;
     return no_unit;
 }
 
@@ -112,11 +112,14 @@ inline std::string unknown_threshold(std::string_view name) {
         *static_cast<bool*>(member) = yes;
         return true;
     }
+    if (s.kind == setting_kind::limit) {
+        time_limit limit;
+        if (!read_limit(text, limit) || limit.time().nanoseconds > s.most) return false;
+        *static_cast<time_limit*>(member) = limit;
+        return true;
+    }
     std::int64_t value = 0;
-    const bool is_number = s.kind == setting_kind::span
-                               ? read_time(text, s.bare_seconds, value)
-                               : read_number(text, units_of(s.kind), value);
-    if (!is_number || !is_permitted(s, value)) return false;
+    if (!read_number(text, units_of(s.kind), value) || !is_permitted(s, value)) return false;
     if (s.kind == setting_kind::span)
         *static_cast<time_span*>(member) = time_span::of_nanoseconds(value);
     else if (s.kind == setting_kind::integer) *static_cast<int*>(member) = int(value);
@@ -128,7 +131,7 @@ inline std::string unknown_threshold(std::string_view name) {
 [[gnu::cold]] inline std::string number_text(const setting& s, std::int64_t value) {
     if (value < s.least || value > s.most) return s.automatic;
     unit best = no_unit[0];
-    if (s.kind == setting_kind::span) best = {"ns", 1};
+    if (units_of(s.kind).data() == time_units) best = {"ns", 1};
     for (const unit& u : units_of(s.kind))
         if (!u.name.empty() && value % u.size == 0 && value != 0 && u.size >= best.size) best = u;
     return std::string(std::string_view(text(value / best.size, value == 0 ? "" : best.name)));
@@ -145,6 +148,11 @@ inline std::string unknown_threshold(std::string_view name) {
         case setting_kind::flag: return *static_cast<const bool*>(member) ? "true" : "false";
         case setting_kind::span:
             return number_text(s, static_cast<const time_span*>(member)->nanoseconds);
+        case setting_kind::limit: {
+            const time_limit limit = *static_cast<const time_limit*>(member);
+            if (!limit.is_given()) return s.automatic;
+            return limit.is_time() ? number_text(s, limit.time().nanoseconds) : "forever";
+        }
         case setting_kind::integer: return number_text(s, *static_cast<const int*>(member));
         case setting_kind::integers: {
             std::string list;
@@ -173,9 +181,10 @@ inline std::string unknown_threshold(std::string_view name) {
     switch (s.kind) {
         case setting_kind::text: return "a text";
         case setting_kind::flag: return "true, false, 1 or 0";
-        case setting_kind::span:
-            return "a time" + range() +
-                   (s.bare_seconds ? " (ns, us, ms, s, min; s if none)" : " (ns, us, ms, s, min)");
+        case setting_kind::span: return "a time" + range() + " (ns, us, ms, s, min; s if none)";
+        case setting_kind::limit:
+            return "a time of at most " + number_text(s, s.most) +
+                   " (ns, us, ms, s, min; s if none), or forever";
         case setting_kind::bytes: return "bytes" + range() + " (K, KiB, M, MiB, G, GiB)";
         case setting_kind::integers: return "numbers from 0 with commas between them";
         case setting_kind::thresholds: return list_of_thresholds;

@@ -15,6 +15,7 @@ enum class setting_kind : std::uint8_t {
     count,
     integer,
     span,
+    limit,  // a span, or forever
     flag,
     text,
     integers,
@@ -31,7 +32,6 @@ struct setting {
     setting_kind kind;
     std::int64_t least = 0, most = 0;     // of numbers, bytes, and a span's nanoseconds
     std::int64_t multiple = 1;            // that the value must be
-    bool bare_seconds = false;            // of a time
     const char* automatic = "automatic";  // what a value outside the range stands for
     bool is_hidden = false;               // nobody prints the value
     const char* needed = "";              // who needs it, where Horovod has no counterpart
@@ -66,6 +66,7 @@ constexpr setting_kind kind_of_member() {
     if constexpr (std::is_same_v<T, bool>) return setting_kind::flag;
     else if constexpr (std::is_same_v<T, int>) return setting_kind::integer;
     else if constexpr (std::is_same_v<T, time_span>) return setting_kind::span;
+    else if constexpr (std::is_same_v<T, time_limit>) return setting_kind::limit;
     else if constexpr (std::is_same_v<T, std::string>) return setting_kind::text;
     else if constexpr (std::is_same_v<T, std::vector<int>>) return setting_kind::integers;
     else if constexpr (std::is_same_v<T, unstable_thresholds>) return setting_kind::thresholds;
@@ -84,7 +85,8 @@ constexpr setting entry(const char* key, const char* variable, const char* repla
                         const char* effect) {
     using value_type = typename innermost<Member...>::value_type;
     setting s{key, variable, replaces, effect, &member_of<Member...>, kind_of_member<value_type>()};
-    if (s.kind == setting_kind::span) s.most = longest_time;
+    if (s.kind == setting_kind::span || s.kind == setting_kind::limit) s.most = longest_time;
+    if (s.kind == setting_kind::limit) s.least = 1;
     if (s.kind == setting_kind::count) s.most = INT64_MAX;
     if (s.kind == setting_kind::integer || s.kind == setting_kind::integers) s.most = INT32_MAX;
     return s;
@@ -95,10 +97,6 @@ constexpr setting in_bytes(setting s, std::int64_t least, std::int64_t most) {
     s.kind = setting_kind::bytes;
     s.least = least;
     s.most = most;
-    return s;
-}
-constexpr setting in_seconds(setting s) {
-    s.bare_seconds = true;
     return s;
 }
 constexpr setting hidden(setting s) {
@@ -112,6 +110,10 @@ constexpr setting needed(const char* why, setting s) {
 constexpr setting between(std::int64_t least, setting s, std::int64_t most) {
     s.least = least;
     s.most = most;
+    return s;
+}
+constexpr setting unless_given(const char* automatic, setting s) {
+    s.automatic = automatic;
     return s;
 }
 constexpr setting from(std::int64_t least, setting s, const char* automatic) {

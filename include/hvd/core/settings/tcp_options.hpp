@@ -23,8 +23,8 @@ struct tcp_options {
     std::string address = {};  ///< by which the others reach this process, before an interface
     /// equal for processes that share memory; empty takes the machine's name and boot
     std::string host_id = {};
-    /// all ranks have come in this time; 0 waits without a limit
-    time_span start_timeout = time_span::of_nanoseconds(60 * detail::tuning::second);
+    /// all ranks have come in this time
+    time_limit start_timeout = time_span::of_nanoseconds(60 * detail::tuning::second);
 };
 
 }  // namespace hvd::inline v0

@@ -35,9 +35,9 @@ struct settings_of<tcp_options> {
                                   "the address by which others reach this process")),
         entry<&o::host_id>("tcp.host_id", "HVD_HOST_ID", "HOROVOD_HOSTNAME",
                            "equal for processes that share memory"),
-        in_seconds(entry<&o::start_timeout>("tcp.start_timeout", "HVD_START_TIMEOUT",
-                                            "HOROVOD_GLOO_TIMEOUT_SECONDS",
-                                            "all ranks have come in this time")),
+        entry<&o::start_timeout>("tcp.start_timeout", "HVD_START_TIMEOUT",
+                                 "HOROVOD_GLOO_TIMEOUT_SECONDS",
+                                 "all ranks have come in this time"),
     };
 };
 

@@ -24,7 +24,7 @@ struct peer {
 
 /// Options of messages between ranks.
 struct device_message_options {
-    time_span timeout = {};     ///< for this call; 0 takes the communicator's
+    time_limit timeout = {};    ///< for this call; the communicator's if it is not given
     device_stream stream = {};  ///< as in `device_options`
 };
 
@@ -117,8 +117,8 @@ private:
                          const device_message_options& o) const {
         const auto& session = device_access::session_of(static_cast<const Comm&>(*this));
         const std::vector<device_message>& messages = group.messages_;
-        if (o.timeout.nanoseconds < 0) [[unlikely]]
-            refuse(session->rank(), label, ": ", negative_time("timeout", o.timeout));
+        if (o.timeout.is_wrong()) [[unlikely]]
+            refuse(session->rank(), label, ": ", wrong_limit("timeout", o.timeout));
         check_messages(messages, label, session->rank(), session->size());
         return begin_call(session, label, o.stream, o.timeout,
                           [&](cudaStream_t stream, time_point limit) {

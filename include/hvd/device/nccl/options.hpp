@@ -97,11 +97,11 @@ private:
 // A timeout that NCCL would not keep is refused.
 inline void refuse_blocking_timeout(const nccl_options& own, const communicator_options& options,
                                     int rank) {
-    if (own.config.blocking == 1 && options.timeout.nanoseconds != 0)
+    if (own.config.blocking == 1 && options.timeout.is_time())
         throw usage_error(
             rank,
             text("hvd: communicator<nccl> on rank ", rank, ": .config.blocking and a .timeout of ",
-                 options.timeout.nanoseconds / 1'000'000,
+                 options.timeout.time().nanoseconds / 1'000'000,
                  " ms: no timeout ends a blocking call of NCCL; leave one of them out"));
 }
 

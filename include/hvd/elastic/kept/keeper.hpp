@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "../../core/error_sink.hpp"
+#include "../../core/message_sink.hpp"
 #include "../../platform/linux.hpp"
 #include "../../platform/thread.hpp"
 #include "job_lock.hpp"

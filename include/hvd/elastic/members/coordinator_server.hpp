@@ -32,13 +32,13 @@ inline constexpr const char* why_static_is_refused =
 inline coordinator_rules coordinator_rules_of(const tcp_options& own,
                                               const elastic_options& bounds) {
     coordinator_rules r;
-    const auto span = [](time_span s) { return s.nanoseconds > 0 ? s.nanoseconds : never; };
+    const auto span = [](time_limit t) { return t.is_time() ? t.time().nanoseconds : never; };
     r.start = std::size_t(own.size < 1 ? 1 : own.size);
     r.least = std::size_t(bounds.min_size);
     if (bounds.max_size > 0) r.most = std::size_t(bounds.max_size);
     r.start_span = span(own.start_timeout);
     r.join_span = span(bounds.timeout);
-    r.late = span(bounds.late);
+    r.late = span(bounds.straggler_timeout);
     return r;
 }
 

@@ -343,8 +343,8 @@ private:
     // The launcher counts this process as failed then, and may have another one in its place. Who
     // has finished waits for the others.
     bool is_cut_off() const {
-        return own_.rendezvous_served && bounds_.cut_off.nanoseconds > 0 &&
-               now() - launcher_answered_at_ > bounds_.cut_off.nanoseconds;
+        return own_.rendezvous_served && bounds_.launcher_timeout.is_time() &&
+               now() - launcher_answered_at_ > bounds_.launcher_timeout.time().nanoseconds;
     }
     // The coordinator is stopped. When it goes on it hears that this process is not dead.
     bool leave() {
@@ -435,14 +435,15 @@ private:
                      ", which coordinates, has died before this process could take part"));
     }
     [[noreturn]] void give_up_alone() const {
-        give_up(text("the launcher at ", own_.rendezvous, " has not answered for ",
-                     bounds_.cut_off.nanoseconds / tuning::millisecond,
-                     " ms (HVD_ELASTIC_CUT_OFF), and too few others go on with this process"));
+        give_up(
+            text("the launcher at ", own_.rendezvous, " has not answered for ",
+                 bounds_.launcher_timeout.time().nanoseconds / tuning::millisecond,
+                 " ms (HVD_ELASTIC_LAUNCHER_TIMEOUT), and too few others go on with this process"));
     }
     [[noreturn]] void give_up() const {
         give_up(text(advice_.empty() ? why_ : advice_, "; waited ",
                      (now() - joins_since_) / tuning::second, " s, and HVD_ELASTIC_TIMEOUT is ",
-                     bounds_.timeout.nanoseconds / tuning::second, " s"));
+                     bounds_.timeout.time().nanoseconds / tuning::second, " s"));
     }
     [[noreturn]] void give_up(const message& why) const {
         throw peer_error(-1,

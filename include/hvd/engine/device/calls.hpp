@@ -301,7 +301,7 @@ private:
         shared<device_tensor_call> call;
         core_.or_refuse(name_, [&] { call = shared<device_tensor_call>::make(); });
         call->timeout = options_.timeout;
-        if (options_.timeout.nanoseconds > 0) call->due = limit_of(options_.timeout);
+        if (options_.timeout.is_time()) call->due = limit_of(options_.timeout);
         signature mine;
         mine.where = tensor_memory::device;
         mine.call.kind = kind;

@@ -13,10 +13,10 @@ namespace hvd::inline v0 {
 
 /// Options of a device tensor that is submitted to an engine.
 struct named_device_options {
-    double prescale = 1;     ///< each rank's tensor is multiplied by it before a reduction
-    double postscale = 1;    ///< the result of a reduction is multiplied by it
-    int priority = 0;        ///< of the tensors that are ready, the highest goes first
-    time_span timeout = {};  ///< from the submission; then the engine is given up. 0: never
+    double prescale = 1;      ///< each rank's tensor is multiplied by it before a reduction
+    double postscale = 1;     ///< the result of a reduction is multiplied by it
+    int priority = 0;         ///< of the tensors that are ready, the highest goes first
+    time_limit timeout = {};  ///< from the submission; then the engine is given up
     /// The tensor is read after what this stream has been given before the submission. If none is
     /// given, it is read after what the calling thread has given the default streams.
     device_stream stream = {};

@@ -13,9 +13,9 @@ namespace hvd::inline v0 {
 /// A device tensor that was submitted to an engine. The host waits for it, or a stream does.
 ///
 /// **Buffers** of the tensor stay untouched until it is complete. **Completion**: `wait()`, a
-/// `test()` that is true, `co_await`, or the destructor, which waits until the communicator's
-/// `destructor_timeout` at most. After `wait(stream)` the stream's later work comes after the
-/// result. Movable, and empty after a move.
+/// `test()` that is true, `co_await`, or the destructor, which waits as `wait()` does, and while an
+/// exception unwinds for the communicator's `destructor_timeout` at most. After `wait(stream)` the
+/// stream's later work comes after the result. Movable, and empty after a move.
 /// @throws hvd::mismatch_error, hvd::usage_error and hvd::peer_error as an engine's other requests
 /// do, hvd::nccl_error and hvd::cuda_error for failures. All but the first two end the engine.
 /// @snippet tests/device/snippets.cpp engine_streams

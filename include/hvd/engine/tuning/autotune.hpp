@@ -103,6 +103,12 @@ private:
                                   detail::text("hvd: ", s.key, " is ", value, "; it takes ",
                                                detail::permitted(s)));
         }
+        if (!options_.file.empty())
+            throw usage_error(target_->rank(),
+                              detail::text("hvd: autotune.file is '", options_.file,
+                                           "', and hvd::autotune reads "
+                                           "no file: it takes hvd::autotune_with_file of "
+                                           "hvd/interop/autotune_file.hpp"));
         if (const int least = detail::tuning_search::least_samples; most_samples() < least)
             throw usage_error(
                 target_->rank(),

@@ -18,7 +18,7 @@ public:
     // With a timeout of 0 it waits without a limit. @throws usage_error if the port is taken, or
     // there is no job of that size.
     // `rank` is that of the process that serves, -1 for a launcher. It listens `at` some addresses.
-    rendezvous_server(std::uint16_t port, int size, const shared_secret& secret, time_span timeout,
+    rendezvous_server(std::uint16_t port, int size, const shared_secret& secret, time_limit timeout,
                       int rank = -1, std::span<const host_address> at = {})
         : secret_(secret),
           timeout_(timeout),
@@ -184,7 +184,7 @@ private:
     }
 
     const shared_secret secret_;
-    const time_span timeout_;
+    const time_limit timeout_;
     listening_socket listener_;
     wake_up wake_;
     atomic<bool> stopped_{false};

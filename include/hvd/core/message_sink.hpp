@@ -21,9 +21,9 @@ inline void write_to_stderr(std::string_view line) {
 
 // All parts of a program have one sink, so that it is a variable of the process: a function
 // pointer, which is constant until somebody replaces it.
-[[gnu::visibility("default")]] inline constinit atomic<message_sink> error_sink{&write_to_stderr};
+[[gnu::visibility("default")]] inline constinit atomic<message_sink> present_sink{&write_to_stderr};
 
-inline void write_line(std::string_view line) { error_sink.load()(line); }
+inline void write_line(std::string_view line) { present_sink.load()(line); }
 
 }  // namespace detail
 
@@ -32,9 +32,9 @@ inline void write_line(std::string_view line) { error_sink.load()(line); }
 ///
 /// hvd writes that a rank waits for others (see `communicator_options::waiting_notice`), and why it
 /// aborts a job. **Threads**: may be called by any thread.
-/// @snippet tests/docs/snippets.cpp error_sink
-inline message_sink set_error_sink(message_sink sink) noexcept {
-    return detail::error_sink.exchange(sink != nullptr ? sink : &detail::write_to_stderr);
+/// @snippet tests/docs/snippets.cpp message_sink
+inline message_sink set_message_sink(message_sink sink) noexcept {
+    return detail::present_sink.exchange(sink != nullptr ? sink : &detail::write_to_stderr);
 }
 
 }  // namespace hvd::inline v0

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstdlib>
+
+#include <unistd.h>
+
+#include "../lean/atomic.hpp"
+#include "../lean/slice.hpp"
+#include "../message_sink.hpp"
+#include "spelling.hpp"
+
+namespace hvd::inline v0::detail {
+
+// True once the program has asked for the environment's settings.
+inline atomic<bool>& environment_is_read() {
+    static atomic<bool> is_read{false};
+    return is_read;
+}
+
+inline atomic<bool>& unread_variables_are_told() {
+    static atomic<bool> told{false};
+    return told;
+}
+
+// Variables that nothing reads unless the program asks for the settings of the environment.
+inline constexpr std::string_view variables_to_ask_for[] = {
+    "HVD_TIMEOUT", "HVD_DESTRUCTOR_TIMEOUT", "HVD_MPI_BETWEEN_NODES", "HVD_SHARED_MEMORY_BYTES",
+    "HVD_CPUS", "HVD_CHUNK_BYTES", "HVD_BUCKET_BYTES", "HVD_TUNING", "HVD_CONFIG",
+    // of engines, autotune and timelines
+    "HVD_ENGINE_", "HVD_AUTOTUNE", "HVD_TIMELINE_"};
+
+// All others that hvd, its launcher, its tests or its tools read.
+inline constexpr std::string_view variables_read_unasked[] = {
+    "HVD_WAITING_NOTICE", "HVD_NODE_SIZE", "HVD_ALONE", "HVD_MPI_CUDA_AWARE", "HVD_LOCAL_RANK",
+    "HVD_LOCAL_SIZE", "HVD_JOBS", "HVD_RANK", "HVD_SIZE", "HVD_RENDEZVOUS", "HVD_RENDEZVOUS_SERVED",
+    "HVD_SECRET", "HVD_SECRET_FILE", "HVD_NETWORK_INTERFACE", "HVD_ADDRESS", "HVD_HOST_ID",
+    "HVD_START_TIMEOUT",
+    // of elastic jobs, tests and tools
+    "HVD_ELASTIC_", "HVD_TEST_", "HVD_FAULT_", "HVD_EMULATION_", "HVD_LAB_", "HVD_PYTHON_"};
+
+// A name that ends in '_' stands for all that begin with it, and HVD_AUTOTUNE for all of autotune.
+inline bool is_named_by(std::string_view variable, slice<const std::string_view> names) {
+    for (const std::string_view name : names) {
+        const bool is_prefix = name.back() == '_' || name == "HVD_AUTOTUNE";
+        if (is_prefix ? variable.starts_with(name) : variable == name) return true;
+    }
+    return false;
+}
+
+[[gnu::cold]] inline void tell_unknown_variable(std::string_view variable) {
+    best_spelling meant(variable);
+    for (const std::string_view name : variables_to_ask_for) meant.offer(name);
+    for (const std::string_view name : variables_read_unasked) meant.offer(name);
+    write_line(text("hvd: the environment has ", variable, ", which is no variable of hvd",
+                    meant.question()));
+}
+
+// Tells, once in a process, which HVD_ variables are set and read by nobody. Rank 0 says it.
+[[gnu::cold]] inline void tell_unread_variables(int rank) {
+    if (rank != 0 || environment_is_read().load()) return;
+    if (unread_variables_are_told().exchange(true)) return;
+    for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
+        const std::string_view all(*variable);
+        const std::string_view name = all.substr(0, all.find('='));
+        if (!name.starts_with("HVD_") || name.size() == all.size()) continue;
+        if (is_named_by(name, variables_read_unasked)) continue;
+        if (!is_named_by(name, variables_to_ask_for)) tell_unknown_variable(name);
+        else
+            write_line(text("hvd: ", name,
+                            " is set, and nothing has read it: a program asks for "
+                            "settings of the environment, by "
+                            "hvd::options_from_environment() of hvd/settings.hpp"));
+    }
+}
+
+}  // namespace hvd::inline v0::detail
