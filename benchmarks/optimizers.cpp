@@ -38,8 +38,8 @@ struct plain_step : model {
     hvd::distributed_optimizer<Comm, Optimizer> optimizer;
 
     plain_step(Comm& comm, const std::vector<std::size_t>& counts,
-               std::pmr::memory_resource* memory)
-        : model(counts, memory), optimizer(comm, Optimizer{}) {
+               std::pmr::memory_resource* memory, Optimizer inside)
+        : model(counts, memory), optimizer(comm, std::move(inside)) {
         for (std::size_t i = 0; i < counts.size(); ++i)
             optimizer.register_parameter("p" + std::to_string(i), parameter_list[i],
                                          gradient_list[i]);
@@ -54,10 +54,10 @@ struct joined_step : model {
     hvd::fused_step<Optimizer> fused;
 
     joined_step(Comm& comm, const std::vector<std::size_t>& counts,
-                std::pmr::memory_resource* memory)
+                std::pmr::memory_resource* memory, Optimizer inside)
         : model(counts, memory),
           plan(comm.plan_allreduce(hvd::fuse(gradient_list), hvd::average)),
-          fused(hvd::fuse(parameter_list), Optimizer{}) {}
+          fused(hvd::fuse(parameter_list), std::move(inside)) {}
 
     void step() { plan.run_and_apply(fused); }
 };
@@ -79,9 +79,10 @@ public:
         const std::size_t bytes = bench::total(counts_) * sizeof(float) + 4096 * counts_.size();
         bench::with_memory(comm_, 4 * bytes, [&](const auto& kinds) {
             for (const bench::memory_kind& kind : kinds) {
-                measure<rules::momentum<float>>("momentum", kind);
-                measure<rules::adam<float>>("adam", kind);
-                measure<rules::adamw<float>>("adamw", kind);
+                measure("sgd", kind, rules::sgd<float>{});
+                measure("momentum", kind, rules::sgd<float>{.momentum = 0.9f});
+                measure("adam", kind, rules::adam<float>{});
+                measure("adamw", kind, rules::adamw<float>{});
             }
         });
         out_.write();
@@ -89,9 +90,9 @@ public:
 
 private:
     template <class Optimizer>
-    void measure(const char* name, const bench::memory_kind& kind) {
-        plain_step<Comm, Optimizer> plain(comm_, counts_, kind.memory);
-        joined_step<Comm, Optimizer> joined(comm_, counts_, kind.memory);
+    void measure(const char* name, const bench::memory_kind& kind, const Optimizer& inside) {
+        plain_step<Comm, Optimizer> plain(comm_, counts_, kind.memory, inside);
+        joined_step<Comm, Optimizer> joined(comm_, counts_, kind.memory, inside);
         const std::vector<bench::candidate> candidates{{"step", [&] { plain.step(); }},
                                                        {"joined", [&] { joined.step(); }}};
         const auto timings = bench::interleave(comm_, candidates, o_.work);

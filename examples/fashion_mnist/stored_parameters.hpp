@@ -71,18 +71,18 @@ private:
     std::vector<copy> copies_;
 };
 
-/// Momentum for parameters of Scalar, or for those of 16 bits with masters in float.
+/// SGD for parameters of Scalar, or for those of 16 bits with masters in float.
 template <class Scalar, class Stored>
-using momentum_of =
-    std::conditional_t<std::is_same_v<Scalar, Stored>, hvd::optimizers::momentum<Scalar>,
+using sgd_of =
+    std::conditional_t<std::is_same_v<Scalar, Stored>, hvd::optimizers::sgd<Scalar>,
                        hvd::optimizers::float_masters<
                            std::conditional_t<std::is_same_v<Scalar, Stored>, hvd::float16, Stored>,
-                           hvd::optimizers::momentum<float>>>;
+                           hvd::optimizers::sgd<float>>>;
 
 template <class Scalar, class Stored>
-momentum_of<Scalar, Stored> make_momentum(double factor) {
-    momentum_of<Scalar, Stored> result;
-    result.factor = static_cast<Scalar>(factor);
+sgd_of<Scalar, Stored> make_sgd(double momentum) {
+    sgd_of<Scalar, Stored> result;
+    result.momentum = static_cast<Scalar>(momentum);
     return result;
 }
 

@@ -183,7 +183,7 @@ private:
 
     Communicator& comm_;
     training<Scalar, Stored>& kept_;
-    hvd::distributed_optimizer<Communicator, momentum_of<Scalar, Stored>> optimizer_;
+    hvd::distributed_optimizer<Communicator, sgd_of<Scalar, Stored>> optimizer_;
     stored_parameters<Scalar, Stored> parameters_;
     hvd::global_batch batch_;
     int scaled_ranks_;

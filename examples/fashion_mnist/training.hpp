@@ -18,7 +18,7 @@ template <class Scalar, class Stored = Scalar>
 struct training {
     explicit training(const options& options)
         : network(make_model<Scalar>(options.model, options.seed)),
-          optimizer(make_momentum<Scalar, Stored>(options.momentum)),
+          optimizer(make_sgd<Scalar, Stored>(options.momentum)),
           progress{.seed = options.seed} {}
 
     /// The parameters, where the model has them.
@@ -30,7 +30,7 @@ struct training {
     }
 
     model<Scalar> network;
-    momentum_of<Scalar, Stored> optimizer;
+    sgd_of<Scalar, Stored> optimizer;
     hvd::training_progress progress;
 };
 

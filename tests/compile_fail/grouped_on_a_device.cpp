@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// EXPECT: hvd: an optimizer of device tensors is hvd::optimizers::sgd, momentum, adam or adamw, has step(parameters, gradients, stream), or step()
+// EXPECT: hvd: an optimizer of device tensors is hvd::optimizers::sgd, adam or adamw, has step(parameters, gradients, stream), or step()
 
 #include <hvd/nccl.hpp>
 #include <hvd/train/device.hpp>

@@ -159,20 +159,20 @@ void with_library(int version, F f) {
 double train_on_gpus(hvd::tensor_view<float, hvd::device> weights,
                      hvd::tensor_view<float, hvd::device> gradient, cudaStream_t stream,
                      const hvd::run_elastic_options& options = {}) {
-    hvd::optimizers::momentum<float> momentum{.rate = 0.1f};
-    hvd::elastic::state state{weights, momentum};
+    hvd::optimizers::sgd<float> sgd{.rate = 0.1f, .momentum = 0.9f};
+    hvd::elastic::state state{weights, sgd};
     double loss = 0;
     hvd::run_elastic<hvd::nccl>(
         state,
         [&](hvd::communicator<hvd::nccl>& gpus, hvd::communicator<hvd::tcp>& hosts) {
-            hvd::distributed_optimizer optimizer{gpus, momentum};
+            hvd::distributed_optimizer optimizer{gpus, sgd};
             optimizer.register_parameter("weights", weights, gradient);
-            hvd::put_optimizer_state(optimizer, momentum);
+            hvd::put_optimizer_state(optimizer, sgd);
             while (state.step() < 20) {
                 loss = backward(weights, gradient, stream);
                 optimizer.step(stream);
                 hosts.allreduce(loss, hvd::average);
-                hvd::fetch_optimizer_state(optimizer, momentum);
+                hvd::fetch_optimizer_state(optimizer, sgd);
                 state.commit();  // waits for the GPU
             }
         },

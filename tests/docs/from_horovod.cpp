@@ -241,7 +241,7 @@ TEST_CASE("Horovod's batch norm and callbacks have their form here") {
         };
         hvd::on_root(world, [&] { report(metrics); });
 
-        hvd::optimizers::momentum<float> inside;
+        hvd::optimizers::sgd<float> inside;
         hvd::set_rate_with_momentum_correction(inside, inside.velocity, rate);
         CHECK(inside.rate == float(rate));
     });
@@ -252,7 +252,7 @@ TEST_CASE("Horovod's data and files have their form here") {
         const hvd_test::shared_folder folder(world);
         const std::string path = folder / "best.safetensors";
         std::vector<float> w(4, 1), dw(4, 1);
-        hvd::distributed_optimizer optimizer(world, hvd::optimizers::momentum<float>{});
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.momentum = 0.9f});
         optimizer.register_parameter("w", w, dw);
         std::vector<hvd::metric> metrics = {{"accuracy", 0.9}};
         hvd::training_progress progress{.epoch = 3, .samples_done = 6};

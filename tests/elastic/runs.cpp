@@ -1415,7 +1415,7 @@ TEST_CASE("a file of other sizes is refused, and what is empty takes its size fr
     const temporary_directory directory;
     using tensors = std::vector<std::vector<double>>;
     const tensors kept{{1, 2}, {3}};
-    hvd::optimizers::momentum<float> optimizer{};
+    hvd::optimizers::sgd<float> optimizer{.momentum = 0.9f};
     optimizer.for_each_slot([](const char*, auto& slots) { slots.assign(2, {1, 2, 3}); });
     {
         tensors object = kept;
@@ -1426,7 +1426,7 @@ TEST_CASE("a file of other sizes is refused, and what is empty takes its size fr
         hvd::run_elastic<hvd_test::tcp>(state, [&](auto&) { state.commit(); }, o);
     }
     const auto refusal = [&](tensors object, std::size_t slots, std::size_t elements) {
-        hvd::optimizers::momentum<float> other{};
+        hvd::optimizers::sgd<float> other{.momentum = 0.9f};
         other.for_each_slot([&](const char*, auto& all) {
             all.resize(slots);
             for (auto& slot : all) slot.resize(elements);

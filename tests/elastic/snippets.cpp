@@ -18,13 +18,13 @@ namespace {
 //! [run_elastic]
 double train(const hvd::run_elastic_options& options = {}) {
     std::vector<float> weights(3, 0), gradient(3);
-    hvd::optimizers::momentum<float> momentum{.rate = 0.1f};
-    hvd::elastic::state state{weights, momentum};  // what must not be lost
+    hvd::optimizers::sgd<float> sgd{.rate = 0.1f, .momentum = 0.9f};
+    hvd::elastic::state state{weights, sgd};  // what must not be lost
 
     hvd::run_elastic(
         state,
         [&](hvd::communicator<hvd::tcp>& world) {
-            hvd::distributed_optimizer optimizer{world, momentum};  // refers to it
+            hvd::distributed_optimizer optimizer{world, sgd};  // refers to it
             optimizer.register_parameter("weights", weights, gradient);
             while (state.step() < 20) {
                 for (std::size_t i = 0; i < 3; ++i) gradient[i] = weights[i] - 1;

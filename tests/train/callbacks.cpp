@@ -44,14 +44,14 @@ TEST_CASE(
 }
 
 TEST_CASE("momentum correction scales what was gathered at the old rate") {
-    hvd::optimizers::momentum<float> optimizer{.rate = 0.1f, .velocity = {{1, 2}, {}}};
+    hvd::optimizers::sgd<float> optimizer{.rate = 0.1f, .momentum = 0.9f, .velocity = {{1, 2}, {}}};
     hvd::set_rate_with_momentum_correction(optimizer, optimizer.velocity, 0.05);
     CHECK(optimizer.rate == 0.05f);
     CHECK(optimizer.velocity[0][1] == doctest::Approx(1));
 }
 
 TEST_CASE("momentum that was gathered at a rate of 0 stays as it is, and finite") {
-    hvd::optimizers::momentum<float> optimizer{.rate = 0, .velocity = {{1, -2}}};
+    hvd::optimizers::sgd<float> optimizer{.rate = 0, .momentum = 0.9f, .velocity = {{1, -2}}};
     hvd::set_rate_with_momentum_correction(optimizer, optimizer.velocity, 0.05);
     CHECK(optimizer.rate == 0.05f);
     CHECK(optimizer.velocity[0] == std::vector<float>{1, -2});

@@ -120,11 +120,10 @@ void check_going_on(communicator& comm) {
         for (const sizes& counts : {sizes{1, 0, 1, 3, 0}, sizes{300, 70001, 0, 1, 2049}}) {
             const std::string path = folder / "c";
             go_on(comm, path, counts, optimizers::adam<float>{.rate = 0.01f}, memory);
-            go_on(comm, path, counts, optimizers::adamw<double>{.rate = 0.01, .decay = 0.1},
+            go_on(comm, path, counts, optimizers::adamw<double>{.rate = 0.01, .weight_decay = 0.1},
                   memory);
             go_on(comm, path, counts,
-                  optimizers::momentum<float>{.rate = 0.1f, .factor = 0.5f, .nesterov = true},
-                  memory);
+                  optimizers::sgd<float>{.rate = 0.1f, .momentum = 0.5f, .nesterov = true}, memory);
         }
 }
 
@@ -203,14 +202,14 @@ TEST_CASE("a fused step and a distributed optimizer load each other's files") {
 TEST_CASE("a fused step is saved before its first run, with metadata of the user") {
     hvd_test::on_ranks([](communicator& comm) {
         const shared_folder folder(comm);
-        using momentum = optimizers::momentum<double>;
-        trainee<momentum> fresh(comm, {3, 5}, {.rate = 0.5}, {});
+        using sgd = optimizers::sgd<double>;
+        trainee<sgd> fresh(comm, {3, 5}, {.rate = 0.5, .momentum = 0.9}, {});
         hvd::save_checkpoint(folder / "c", comm, fresh.step, {}, {{"note", "hello"}});
         const hvd::safetensors_file file(folder / "c");
         CHECK(file.metadata().at("note") == "hello");
         CHECK(file.tensors().size() == 2);
         CHECK(file.tensors().contains("model.1"));
-        trainee<momentum> loaded(comm, {3, 5}, {}, {});
+        trainee<sgd> loaded(comm, {3, 5}, {}, {});
         loaded.train(0, 1);
         hvd::load_checkpoint(folder / "c", comm, loaded.step);
         CHECK(loaded.step.state_bytes() == 0);

@@ -144,7 +144,7 @@ TEST_CASE("a local parameter without elements is saved and loaded") {
     hvd_test::on_ranks([](communicator& world) {
         const hvd_test::shared_folder folder(world);
         std::vector<float> w(2, 1), dw(2, 1), none, d_none;
-        hvd::distributed_optimizer optimizer(world, hvd::optimizers::momentum<float>{});
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.momentum = 0.9f});
         optimizer.register_parameter("w", w, dw);
         optimizer.register_local("none", none, d_none);
         optimizer.step();

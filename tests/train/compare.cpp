@@ -177,13 +177,14 @@ TEST_CASE("ranks whose optimizers have other numbers learn it in the first step"
     namespace optimizers = hvd::optimizers;
     hvd_test::on_ranks_from(2, [](communicator& comm) {
         using sgd = optimizers::sgd<float>;
-        using momentum = optimizers::momentum<float>;
         using adam = optimizers::adam<float>;
         CHECK(field_named<sgd>(comm, {}, 0, [](sgd& o) { o.rate *= 1.0000001f; }) == "rate");
-        CHECK(field_named<momentum>(comm, {}, 0, [](momentum& o) { o.factor = 0; }) == "factor");
+        CHECK(field_named<sgd>(comm, {}, 0, [](sgd& o) { o.momentum = 0.5f; }) == "momentum");
+        CHECK(field_named<sgd>(comm, {}, 0, [](sgd& o) { o.nesterov = true; }) == "nesterov");
         CHECK(field_named<adam>(comm, {}, 0, [](adam& o) { o.beta2 = 0.9f; }) == "beta2");
         CHECK(field_named<adam>(comm, {}, 0, [](adam& o) { o.epsilon *= 2; }) == "epsilon");
-        CHECK(field_named<adam>(comm, {}, 0, [](adam& o) { o.decay = 1; }) == "decay");
+        CHECK(field_named<adam>(comm, {}, 0, [](adam& o) { o.weight_decay = 1; }) ==
+              "weight_decay");
         CHECK(field_named<adam>(comm, {}, 0, [](adam&) {}) == "");
         CHECK(field_named<sgd>(comm, {}, 1, [](sgd& o) { o.rate *= 2; }) == "");
     });

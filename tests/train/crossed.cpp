@@ -168,13 +168,13 @@ struct replica {
 // The optimizer of elements T: tables of doubles are stepped whole, others by rows.
 template <class T>
 struct optimizer_for {
-    using numbers = hvd::optimizers::momentum<T>;
+    using numbers = hvd::optimizers::sgd<T>;
     using type = hvd::optimizers::grouped<numbers>;
     static constexpr bool by_rows = false;
 };
 template <>
 struct optimizer_for<float> {
-    using numbers = hvd::optimizers::lazy_rows<hvd::optimizers::momentum<float>>;
+    using numbers = hvd::optimizers::lazy_rows<hvd::optimizers::sgd<float>>;
     using type = hvd::optimizers::grouped<numbers>;
     static constexpr bool by_rows = true;
 };
@@ -193,9 +193,9 @@ struct trainee {
     trainee(communicator& comm, const setting& s) : model(s), optimizer(comm, {}, s.options) {
         typename optimizer_for<T>::numbers of_group;
         of_group.rate = own_rate;
-        of_group.factor = own_factor;
+        of_group.momentum = own_factor;
         optimizer.optimizer().rate = rate;
-        optimizer.optimizer().factor = factor;
+        optimizer.optimizer().momentum = factor;
         if (!s.group.empty()) optimizer.optimizer().add_group(of_group, s.group);
         if (!s.scaled) scale = {.value = 1, .growth = 1};
         for (std::size_t p = 0; p < s.parameters.size(); ++p) {
@@ -300,7 +300,7 @@ struct fused_trainee {
     tensors values, gradients;
     std::vector<hvd::tensor_view<T>> value_views, gradient_views;
     hvd::plan<communicator::backend_type> plan;
-    hvd::fused_step<hvd::optimizers::momentum<T>> optimizer;
+    hvd::fused_step<hvd::optimizers::sgd<T>> optimizer;
 
     fused_trainee(communicator& comm, const setting& s, std::pmr::memory_resource* memory)
         : values(made(s, memory)),
@@ -310,7 +310,7 @@ struct fused_trainee {
           plan(s.options.op == hvd::gradient_op::sum
                    ? comm.plan_allreduce(hvd::fuse(gradient_views), hvd::sum)
                    : comm.plan_allreduce(hvd::fuse(gradient_views), hvd::average)),
-          optimizer(hvd::fuse(value_views), {.rate = rate, .factor = factor}) {}
+          optimizer(hvd::fuse(value_views), {.rate = rate, .momentum = factor}) {}
 
     static tensors made(const setting& s, std::pmr::memory_resource* memory) {
         tensors all;

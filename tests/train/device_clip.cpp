@@ -61,7 +61,7 @@ TEST_CASE("clipped steps on the device are those on the host") {
                       tolerance);
             }
         };
-        const optimizers::momentum<float> momentum{.rate = 0.125f};
+        const optimizers::sgd<float> momentum{.rate = 0.125f, .momentum = 0.9f};
         for (const hvd::optimizer_options& options : std::vector<hvd::optimizer_options>{
                  {}, {.skip_nonfinite = true}, {.bucket_bytes = 64, .shard_state = true}})
             check(momentum, options, 0.0f, 2e-5);

@@ -36,8 +36,8 @@ TEST_CASE("a step that waits for a rank for ever changes no parameter when its c
             train_on<hvd::nccl>(ranks, ranks, [&](auto& world, auto& gpus) {
                 const stream s;
                 const tensor<float> w(twos), dw(ones), local{5}, dl{1};
-                hvd::distributed_optimizer optimizer(gpus, optimizers::momentum<float>{.rate = 1},
-                                                     options);
+                hvd::distributed_optimizer optimizer(
+                    gpus, optimizers::sgd<float>{.rate = 1, .momentum = 0.9f}, options);
                 optimizer.register_parameter("w", w.view(), dw.view());
                 optimizer.register_local("local", local.view(), dl.view());
                 optimizer.step(s);

@@ -108,7 +108,7 @@ TEST_CASE("a scaled loss trains to the same bits on the device, clipped or not")
                     const tensor<float> w(floats(40, 8)), dw(floats(40)), own{4}, d_own{0};
                     cudaDeviceSynchronize();
                     hvd::distributed_optimizer optimizer(
-                        gpus, optimizers::momentum<float>{.rate = 0.25f},
+                        gpus, optimizers::sgd<float>{.rate = 0.25f, .momentum = 0.9f},
                         {.skip_nonfinite = true, .shard_state = sharded});
                     optimizer.register_parameter("w", w.view(), dw.view());
                     optimizer.register_local("own", own.view(), d_own.view());

@@ -81,15 +81,16 @@ TEST_CASE("each of hvd's optimizers trains on the device as on the host") {
     const auto train = [](auto& world, auto& gpus) {
         check_equals_host<float>(world, gpus, optimizers::sgd<float>{.rate = 0.125f}, {}, 1e-5);
         check_equals_host<float>(world, gpus, optimizers::sgd<float>{0.125f, 0.25f}, {}, 1e-5);
-        check_equals_host<float>(world, gpus, optimizers::momentum<float>{.rate = 0.125f}, {},
-                                 1e-5);
+        check_equals_host<float>(
+            world, gpus, optimizers::sgd<float>{.rate = 0.125f, .momentum = 0.9f}, {}, 1e-5);
         check_equals_host<float>(
             world, gpus,
-            optimizers::momentum<float>{.rate = 0.125f, .decay = 0.25f, .nesterov = true}, {},
-            1e-5);
+            optimizers::sgd<float>{
+                .rate = 0.125f, .momentum = 0.9f, .nesterov = true, .weight_decay = 0.25f},
+            {}, 1e-5);
         check_equals_host<float>(world, gpus, optimizers::adam<float>{.rate = 0.01f}, {}, 1e-5);
-        check_equals_host<float>(world, gpus,
-                                 optimizers::adamw<float>{.rate = 0.01f, .decay = 0.1f}, {}, 1e-5);
+        check_equals_host<float>(
+            world, gpus, optimizers::adamw<float>{.rate = 0.01f, .weight_decay = 0.1f}, {}, 1e-5);
         check_equals_host<double>(world, gpus, optimizers::adam<double>{.rate = 0.01}, {}, 1e-6);
     };
     for (int ranks = 1; ranks <= 4; ++ranks) train_on<hvd::nccl>(ranks, ranks, train);
@@ -97,16 +98,17 @@ TEST_CASE("each of hvd's optimizers trains on the device as on the host") {
 
 TEST_CASE("16-bit parameters train on the device as on the host") {
     train_on_every_backend([](auto& world, auto& gpus) {
-        check_equals_host<hvd::bfloat16>(world, gpus, optimizers::momentum<hvd::bfloat16>{}, {},
-                                         0.05);
+        check_equals_host<hvd::bfloat16>(
+            world, gpus, optimizers::sgd<hvd::bfloat16>{.momentum = 0.9f}, {}, 0.05);
     });
 }
 
 TEST_CASE("masters in float train on the device as on the host, also in slices") {
-    using masters = optimizers::float_masters<hvd::bfloat16, optimizers::momentum<float>>;
+    using masters = optimizers::float_masters<hvd::bfloat16, optimizers::sgd<float>>;
     train_on_every_backend([](auto& world, auto& gpus) {
         for (const bool sharded : {false, true})
-            check_equals_host<hvd::bfloat16>(world, gpus, masters{{.nesterov = true}},
+            check_equals_host<hvd::bfloat16>(world, gpus,
+                                             masters{{.momentum = 0.9f, .nesterov = true}},
                                              {.shard_state = sharded}, 0.05);
     });
 }
@@ -137,12 +139,12 @@ TEST_CASE("steps that 16 bits lose arrive with masters on the device, which go o
 
 TEST_CASE("state that a checkpoint has not begins anew, masters with the parameters") {
     using T = hvd::bfloat16;
-    using masters = optimizers::float_masters<T, optimizers::momentum<float>>;
+    using masters = optimizers::float_masters<T, optimizers::sgd<float>>;
     const hvd_test::temporary_directory folder;
     const std::string path = (folder / "state.safetensors").string();
     with_ones_of_16_bits(
         [&](auto&, auto& gpus, bool sharded, const stream& s, const auto& w, const auto& dw) {
-            hvd::distributed_optimizer optimizer(gpus, masters{{.rate = 0.5f, .factor = 0.5f}},
+            hvd::distributed_optimizer optimizer(gpus, masters{{.rate = 0.5f, .momentum = 0.5f}},
                                                  {.shard_state = sharded});
             optimizer.register_parameter("w", w.view(), dw.view());
             hvd::save_checkpoint(path, optimizer, {});
@@ -253,7 +255,7 @@ TEST_CASE("local parameters on the device are in checkpoints, and a model is loa
 
 TEST_CASE("options of the gradients mean on the device what they mean on the host") {
     train_on_every_backend([](auto& world, auto& gpus) {
-        const optimizers::momentum<float> optimizer{.rate = 0.125f};
+        const optimizers::sgd<float> optimizer{.rate = 0.125f, .momentum = 0.9f};
         for (const hvd::optimizer_options& options : std::vector<hvd::optimizer_options>{
                  {.op = hvd::gradient_op::sum},
                  {.bucket_bytes = 1},

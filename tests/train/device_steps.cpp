@@ -397,25 +397,30 @@ TEST_CASE("state is read after the stream of apply(), and an optimizer brings it
     });
 }
 
-TEST_CASE("a momentum that begins later has its state then") {
+TEST_CASE("a momentum that begins later has its velocity then, and one that stops keeps it") {
     train_on_every_backend([](auto& world, auto& gpus) {
         const stream s;
         const tensor<float> w{1}, dw{0};
         std::vector<float> on_host{1}, gradient{0};
-        using momentum = optimizers::momentum<float>;
-        hvd::distributed_optimizer there(gpus, momentum{.rate = 0.5f, .factor = 0});
-        hvd::distributed_optimizer here(world, momentum{.rate = 0.5f, .factor = 0});
+        hvd::distributed_optimizer there(gpus, optimizers::sgd<float>{.rate = 0.5f});
+        hvd::distributed_optimizer here(world, optimizers::sgd<float>{.rate = 0.5f});
         there.register_parameter("w", w.view(), dw.view());
         here.register_parameter("w", on_host, gradient);
-        for (int step = 0; step < 4; ++step) {
-            there.optimizer().factor = here.optimizer().factor = step < 2 ? 0.0f : 0.5f;
-            // Without momentum the host keeps the last gradient, and the device nothing.
-            gradient[0] = step == 1 ? 0 : float(world.rank() + step);
+        const float mean = float(world.size() - 1) / 2;
+        float value = 1, velocity = 0;
+        for (int step = 0; step < 8; ++step) {
+            const float momentum = step % 4 < 2 ? 0.0f : 0.5f;
+            there.optimizer().momentum = here.optimizer().momentum = momentum;
+            gradient[0] = float(world.rank() + step);
             s.write(dw, gradient);
             there.step(s);
             here.step();
+            if (momentum != 0) velocity = momentum * velocity + mean + float(step);
+            value -= 0.5f * (momentum != 0 ? velocity : mean + float(step));
+            CHECK(s.values(w)[0] == doctest::Approx(value));
+            CHECK(on_host[0] == doctest::Approx(value));
+            CHECK(here.optimizer().velocity.empty() == (step < 2));
         }
-        CHECK(s.values(w)[0] == doctest::Approx(on_host[0]));
     });
 }
 

@@ -45,7 +45,7 @@ static_assert(!hvd::optimizer_of<eigen_momentum, float>);
 
 TEST_CASE("an optimizer and parameters of Eigen train on N ranks as on one") {
     const auto expected =
-        hvd_test::trained_alone(hvd::optimizers::momentum<double>{.rate = 0.02, .factor = 0.9}, 5);
+        hvd_test::trained_alone(hvd::optimizers::sgd<double>{.rate = 0.02, .momentum = 0.9}, 5);
     hvd_test::on_ranks([&](communicator& comm) {
         hvd_test::regression model;
         const auto width = Eigen::Index(model.width);

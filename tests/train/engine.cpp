@@ -112,7 +112,7 @@ void on_observed_ranks(F f) {
 TEST_CASE("ranks that report in their own orders train as on a communicator, bit by bit") {
     hvd_test::on_ranks([](communicator& comm) {
         engine e{comm};
-        const optimizers::momentum<double> momentum{.rate = 0.002, .factor = 0.9};
+        const optimizers::sgd<double> momentum{.rate = 0.002, .momentum = 0.9};
         for (hvd::optimizer_options o : all_options()) {
             CAPTURE(int(o.op));
             CAPTURE(int(o.codec));
@@ -308,7 +308,7 @@ TEST_CASE("parameters, state, buffers and objects of rank 0 reach all ranks") {
         engine e{comm};
         std::vector<float> x(4, float(comm.rank())), g(4), mean(2, float(comm.rank()));
         hvd::distributed_optimizer optimizer(
-            e, optimizers::momentum<float>{.rate = comm.rank() == 0 ? 0.5f : 0.1f});
+            e, optimizers::sgd<float>{.rate = comm.rank() == 0 ? 0.5f : 0.1f, .momentum = 0.9f});
         optimizer.register_parameter("x", x, g);
         optimizer.register_buffer("mean", mean);
         hvd::broadcast_parameters(optimizer);

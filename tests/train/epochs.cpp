@@ -160,7 +160,8 @@ TEST_CASE("the runs of a plan belong to an epoch, too") {
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> gradient(40, 1), weight(40, 0);
         auto plan = comm.plan_allreduce(gradient, hvd::average, {.name = "mine"});
-        hvd::fused_step step{hvd::fuse(weight), optimizers::momentum<float>{.rate = 1}};
+        hvd::fused_step step{hvd::fuse(weight),
+                             optimizers::sgd<float>{.rate = 1, .momentum = 0.9f}};
         plan.begin_epoch(0);
         plan.run();
         plan.begin_epoch(1);

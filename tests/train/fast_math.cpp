@@ -73,7 +73,8 @@ TEST_CASE_TEMPLATE("an infinity or NaN on one rank leaves the step out on all", 
             for (const auto bad : {infinity<T>, nan<T>})
                 for (int culprit = 0; culprit < comm.size(); ++culprit) {
                     std::vector<T> w(70, T(1.0f)), dw(70, T(1.0f));
-                    hvd::distributed_optimizer optimizer(comm, optimizers::momentum<T>{},
+                    hvd::distributed_optimizer optimizer(comm,
+                                                         optimizers::sgd<T>{.momentum = T(0.9)},
                                                          {.op = op, .skip_nonfinite = true});
                     optimizer.register_parameter("w", w, dw);
                     if (comm.rank() == culprit) write_bits(dw[69], bad);
@@ -240,7 +241,7 @@ TEST_CASE("all optimizers train, and the fused step with them") {
             CHECK(std::abs(float(w[0]) - float(w[99])) < 1e-4f);
         };
         trains(optimizers::sgd<float>{.rate = 0.1f});
-        trains(optimizers::momentum<double>{.rate = 0.05, .nesterov = true});
+        trains(optimizers::sgd<double>{.rate = 0.05, .momentum = 0.9, .nesterov = true});
         trains(optimizers::adam<float>{.rate = 0.05f});
         trains(optimizers::adamw<double>{.rate = 0.05});
         trains(optimizers::adadelta<float>{});

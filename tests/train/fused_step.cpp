@@ -91,10 +91,10 @@ TEST_CASE_TEMPLATE("one pass equals the allreduce and the step after it", T, flo
             for (std::pmr::memory_resource* memory :
                  {std::pmr::new_delete_resource(),
                   static_cast<std::pmr::memory_resource*>(&arena)}) {
-                compare(comm, counts, memory, hvd::optimizers::momentum<T>{});
+                compare(comm, counts, memory, hvd::optimizers::sgd<T>{.momentum = T(0.9)});
                 compare(comm, counts, memory, hvd::optimizers::adam<T>{});
                 compare(comm, counts, memory,
-                        hvd::optimizers::adamw<T>{.rate = T(0.01), .decay = T(0.1)});
+                        hvd::optimizers::adamw<T>{.rate = T(0.01), .weight_decay = T(0.1)});
             }
     });
 }
@@ -108,7 +108,7 @@ TEST_CASE_TEMPLATE("one pass equals the allreduce and the step after it on sever
             for (std::pmr::memory_resource* memory :
                  {std::pmr::new_delete_resource(),
                   static_cast<std::pmr::memory_resource*>(&arena)}) {
-                compare(comm, counts, memory, hvd::optimizers::momentum<T>{});
+                compare(comm, counts, memory, hvd::optimizers::sgd<T>{.momentum = T(0.9)});
                 compare(comm, counts, memory, hvd::optimizers::adam<T>{});
             }
     });
@@ -142,7 +142,7 @@ TEST_CASE(
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> gradient(10, 1.0f), parameter(comm.rank() == 0 ? 9 : 10);
         auto plan = comm.plan_allreduce(gradient, hvd::sum);
-        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::momentum<float>{}};
+        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::sgd<float>{.momentum = 0.9f}};
         CHECK_THROWS_AS(plan.run_and_apply(step), hvd::error);
         plan.run();
         CHECK(gradient == std::vector<float>(10, float(comm.size())));
@@ -153,7 +153,7 @@ TEST_CASE("gradients and parameters of other sizes in a list are refused, and no
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> g3(3, 1), g5(5, 1), p5(5, 7), p3(3, 7);
         auto plan = comm.plan_allreduce(hvd::fuse(g3, g5), hvd::sum);
-        hvd::fused_step step{hvd::fuse(p5, p3), hvd::optimizers::momentum<float>{}};
+        hvd::fused_step step{hvd::fuse(p5, p3), hvd::optimizers::sgd<float>{.momentum = 0.9f}};
         CHECK_THROWS_AS(plan.run_and_apply(step), hvd::usage_error);
         CHECK(p5 == std::vector<float>(5, 7));
         CHECK(p3 == std::vector<float>(3, 7));
@@ -177,7 +177,7 @@ TEST_CASE("a step that the ranks could not agree on does not count") {
             step.optimizer().rate = comm.rank() == 0 ? 0.1f : 0.2f;
             CHECK_THROWS_AS(plan.run_and_apply(step), hvd::mismatch_error);
             hvd::fused_step other{hvd::fuse(parameter),
-                                  hvd::optimizers::momentum<float>{.rate = 0.1f}};
+                                  hvd::optimizers::sgd<float>{.rate = 0.1f, .momentum = 0.9f}};
             const auto other_rule = [&] {
                 comm.rank() == 0 ? plan.run_and_apply(step) : plan.run_and_apply(other);
             };
@@ -196,7 +196,7 @@ TEST_CASE("ranks disagree if some run the plan and some apply a step") {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
         std::vector<float> gradient(10, 1.0f), parameter(10);
         auto plan = comm.plan_allreduce(gradient, hvd::sum);
-        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::momentum<float>{}};
+        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::sgd<float>{.momentum = 0.9f}};
         if (comm.rank() == 0) CHECK_THROWS_AS(plan.run_and_apply(step), hvd::mismatch_error);
         else CHECK_THROWS_AS(plan.run(), hvd::mismatch_error);
     });
@@ -254,11 +254,12 @@ void step_by_turns(communicator& comm, const Optimizer& optimizer,
 
 TEST_CASE("a step goes on with other plans of the same gradients") {
     hvd_test::on_ranks([](communicator& comm) {
-        step_by_turns(comm, hvd::optimizers::momentum<float>{}, {300, 70001, 0, 64, 2049});
+        step_by_turns(comm, hvd::optimizers::sgd<float>{.momentum = 0.9f},
+                      {300, 70001, 0, 64, 2049});
         step_by_turns(comm, hvd::optimizers::adam<double>{.rate = 0.01}, {40000, 3});
     });
     on_several_nodes([](communicator& comm) {
-        step_by_turns(comm, hvd::optimizers::momentum<float>{}, {300, 2049});
+        step_by_turns(comm, hvd::optimizers::sgd<float>{.momentum = 0.9f}, {300, 2049});
     });
 }
 
@@ -267,10 +268,10 @@ TEST_CASE("a step goes on with the plan of a communicator whose ranks come in an
         const std::vector<std::size_t> counts = {5000, 3};
         auto gradients = make_tensors<float>(counts, std::pmr::new_delete_resource());
         auto parameters = gradients;
-        using momentum = hvd::optimizers::momentum<float>;
-        reference<momentum> expected{gradients, gradients, {}};
+        using momentum = hvd::optimizers::sgd<float>;
+        reference<momentum> expected{gradients, gradients, {.momentum = 0.9f}};
         const auto gradient_views = views_of(gradients), parameter_views = views_of(parameters);
-        hvd::fused_step step{hvd::fuse(parameter_views), momentum{}};
+        hvd::fused_step step{hvd::fuse(parameter_views), momentum{.momentum = 0.9f}};
         for (int n = 1; n <= 4; ++n) {
             expected.step(comm, n);
             set_gradients(gradients, comm.rank(), n);
@@ -285,7 +286,7 @@ TEST_CASE("a step goes on with the plan of a communicator whose ranks come in an
 TEST_CASE("a step refuses a plan whose ranks have not all of its state") {
     hvd_test::on_ranks_from(3, [](communicator& comm) {
         std::vector<float> gradient(5000, 1), parameter(5000);
-        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::momentum<float>{}};
+        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::sgd<float>{.momentum = 0.9f}};
         auto plan = comm.plan_allreduce(gradient, hvd::average);
         plan.run_and_apply(step);
         const auto before = parameter;
@@ -305,7 +306,7 @@ TEST_CASE("a step refuses a plan whose ranks have not all of its state") {
 TEST_CASE("ranks whose steps have not begun together disagree on their number") {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
         std::vector<float> gradient(50, 1), parameter(50);
-        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::momentum<float>{}};
+        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::sgd<float>{.momentum = 0.9f}};
         communicator alone = comm.subset({0});
         if (alone) alone.plan_allreduce(gradient, hvd::average).run_and_apply(step);
         auto plan = comm.plan_allreduce(gradient, hvd::average);
@@ -319,7 +320,7 @@ TEST_CASE("ranks whose steps have not begun together disagree on their number") 
 TEST_CASE("a plan that is no sum or mean is refused, and nothing is written") {
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> gradient(10, 1), parameter(10, 7);
-        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::momentum<float>{}};
+        hvd::fused_step step{hvd::fuse(parameter), hvd::optimizers::sgd<float>{.momentum = 0.9f}};
         const auto refused = [&](auto op, const char* name) {
             auto plan = comm.plan_allreduce(gradient, op);
             CHECK_THROWS_WITH_AS(plan.run_and_apply(step), doctest::Contains(name),
@@ -340,7 +341,7 @@ TEST_CASE("ranks whose steps differ are told which number does") {
         auto plan = comm.plan_allreduce(gradient, hvd::average);
         hvd::fused_step adam{hvd::fuse(parameter), hvd::optimizers::adam<float>{.rate = 0.25f}};
         hvd::fused_step other{hvd::fuse(parameter),
-                              hvd::optimizers::momentum<float>{.rate = 0.25f}};
+                              hvd::optimizers::sgd<float>{.rate = 0.25f, .momentum = 0.9f}};
         const bool first = comm.rank() == 0;
         const auto field_of = [&](auto run, const char* value) -> std::string {
             try {

@@ -75,13 +75,17 @@ void compare(communicator& comm, O first, O second) {
 
 TEST_CASE("each group takes the step of its own numbers, with any of hvd's optimizers") {
     hvd_test::on_ranks([](communicator& comm) {
-        compare<optimizers::sgd<double>>(comm, {.rate = 0.05}, {.rate = 0.01, .decay = 0.1});
-        compare<optimizers::momentum<double>>(
-            comm, {.rate = 0.02}, {.rate = 0.01, .factor = 0.5, .decay = 0.1, .nesterov = true});
+        compare<optimizers::sgd<double>>(comm, {.rate = 0.05}, {.rate = 0.01, .weight_decay = 0.1});
+        compare<optimizers::sgd<double>>(
+            comm, {.rate = 0.02, .momentum = 0.9},
+            {.rate = 0.01, .momentum = 0.5, .nesterov = true, .weight_decay = 0.1});
         compare<optimizers::adam<double>>(comm, {.rate = 0.05}, {.rate = 0.01, .beta1 = 0.5});
-        compare<optimizers::adamw<double>>(comm, {.rate = 0.05, .decay = 0},
-                                           {.rate = 0.05, .decay = 0.5});
-        compare<optimizers::adadelta<double>>(comm, {.rate = 1}, {.rate = 3, .rho = 0.5});
+        compare<optimizers::adamw<double>>(comm, {.rate = 0.05, .weight_decay = 0},
+                                           {.rate = 0.05, .weight_decay = 0.5});
+        compare<optimizers::adam<double>>(comm, {.rate = 0.05},
+                                          {.rate = 0.05, .weight_decay = 0.5});
+        compare<optimizers::adadelta<double>>(comm, {.rate = 1},
+                                              {.rate = 3, .rho = 0.5, .weight_decay = 0.5});
     });
 }
 
@@ -109,7 +113,8 @@ TEST_CASE("a checkpoint has the numbers of each group, and a run goes on to the 
     hvd_test::on_ranks([](communicator& comm) {
         const hvd_test::shared_folder folder(comm);
         using adamw = optimizers::adamw<double>;
-        const adamw first{.rate = 0.05, .decay = 0}, second{.rate = 0.02, .decay = 0.5};
+        const adamw first{.rate = 0.05, .weight_decay = 0},
+            second{.rate = 0.02, .weight_decay = 0.5};
         trainee<adamw> whole(comm, first, second);
         whole.train(0, 3);
         hvd::save_checkpoint(folder / "c", whole.optimizer, {.step = 3});
@@ -122,7 +127,7 @@ TEST_CASE("a checkpoint has the numbers of each group, and a run goes on to the 
 
         const hvd::safetensors_file file(folder / "c");
         CHECK(file.metadata().at("optimizer.rate") == "0.05");
-        CHECK(file.metadata().at("optimizer.group1.decay") == "0.5");
+        CHECK(file.metadata().at("optimizer.group1.weight_decay") == "0.5");
         CHECK(file.tensors().contains("optimizer.mean.v"));
         comm.barrier();  // the file is read before its maker removes it
     });
@@ -131,16 +136,16 @@ TEST_CASE("a checkpoint has the numbers of each group, and a run goes on to the 
 TEST_CASE("a checkpoint with other groups is refused and changes nothing") {
     hvd_test::on_ranks([](communicator& comm) {
         const hvd_test::shared_folder folder(comm);
-        using momentum = optimizers::momentum<double>;
-        trainee<momentum> two(comm, {.rate = 0.05}, {.rate = 0.02});
+        using sgd = optimizers::sgd<double>;
+        trainee<sgd> two(comm, {.rate = 0.05, .momentum = 0.9}, {.rate = 0.02});
         two.train(0, 1);
         hvd::save_checkpoint(folder / "two", two.optimizer, {});
-        trainee<momentum> three(comm, {.rate = 7}, {});
+        trainee<sgd> three(comm, {.rate = 7}, {});
         three.optimizer.optimizer().add_group({}, {2});
         CHECK_THROWS_WITH_AS(hvd::load_checkpoint(folder / "two", three.optimizer),
                              doctest::Contains("\"optimizer.group2.rate\""), hvd::checkpoint_error);
         regression model;
-        hvd::distributed_optimizer one(comm, momentum{.rate = 7});
+        hvd::distributed_optimizer one(comm, sgd{.rate = 7});
         model.register_with(one);
         CHECK_THROWS_WITH_AS(hvd::load_checkpoint(folder / "two", one),
                              doctest::Contains("\"optimizer.group1."), hvd::checkpoint_error);
@@ -151,9 +156,9 @@ TEST_CASE("a checkpoint with other groups is refused and changes nothing") {
 
 TEST_CASE("the numbers of groups are broadcast, and ranks that differ in them are told") {
     hvd_test::on_ranks([](communicator& comm) {
-        using momentum = optimizers::momentum<double>;
+        using sgd = optimizers::sgd<double>;
         const auto mine = double(comm.rank());
-        trainee<momentum> now(comm, {}, {.rate = 0.01 * (1 + mine)});
+        trainee<sgd> now(comm, {}, {.rate = 0.01 * (1 + mine)});
         if (comm.size() > 1)
             CHECK_THROWS_WITH_AS(now.train(0, 1), doctest::Contains("group1.rate"),
                                  hvd::mismatch_error);
@@ -162,7 +167,7 @@ TEST_CASE("the numbers of groups are broadcast, and ranks that differ in them ar
         now.train(0, 1);
 
         regression model;
-        hvd::distributed_optimizer other(comm, optimizers::grouped<momentum>{});
+        hvd::distributed_optimizer other(comm, optimizers::grouped<sgd>{});
         model.register_with(other);
         if (comm.rank() > 0) other.optimizer().add_group({}, {2, 0});
         if (comm.size() > 1)
@@ -219,7 +224,7 @@ TEST_CASE("groups of parameters with masters, and of tables, step as without gro
         plain.add_group({.rate = 0.25f}, {1});
         CHECK(plain.steps_rows());
         check(sgd{.rate = 0.5f}, sgd{.rate = 0.25f}, plain, float(), true);
-        plain.group(1).decay = 0.5f;  // then tables are stepped whole
+        plain.group(1).weight_decay = 0.5f;  // then tables are stepped whole
         CHECK_FALSE(plain.steps_rows());
     });
 }

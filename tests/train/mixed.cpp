@@ -74,7 +74,7 @@ void check_equals_one_rank(communicator& comm, const Optimizer& optimizer) {
 TEST_CASE("with dense, sparse and mixed gradients N ranks equal one rank with the whole batch") {
     hvd_test::on_ranks([](communicator& comm) {
         check_equals_one_rank(comm, optimizers::sgd<double>{0.05});
-        check_equals_one_rank(comm, optimizers::momentum<double>{.rate = 0.02});
+        check_equals_one_rank(comm, optimizers::sgd<double>{.rate = 0.02, .momentum = 0.9});
         check_equals_one_rank(comm, optimizers::adam<double>{.rate = 0.01});
         check_equals_one_rank(comm, optimizers::adadelta<double>{});
     });

@@ -15,7 +15,8 @@ namespace {
 template <class Comm>
 void save_for_ever(Comm& comm, const char* path) {
     std::vector<double> weight(1 << 15), gradient(weight.size());
-    hvd::distributed_optimizer optimizer(comm, hvd::optimizers::momentum<double>{.rate = 0});
+    hvd::distributed_optimizer optimizer(comm,
+                                         hvd::optimizers::sgd<double>{.rate = 0, .momentum = 0.9});
     optimizer.register_parameter("weight", weight, gradient);
     optimizer.step();  // it makes the velocity
     for (std::uint64_t step = 1;; ++step) {

@@ -134,8 +134,8 @@ TEST_CASE("no_sync and unused snippets") {
 
 TEST_CASE("float_masters snippet") {
     //! [nesterov]
-    const hvd::optimizers::momentum<float> nesterov{
-        .rate = 0.1f, .factor = 0.9f, .decay = 5e-4f, .nesterov = true};
+    const hvd::optimizers::sgd<float> nesterov{
+        .rate = 0.1f, .momentum = 0.9f, .nesterov = true, .weight_decay = 5e-4f};
     //! [nesterov]
     CHECK(nesterov.nesterov);
     hvd_test::on_ranks([](communicator& world) {
@@ -180,7 +180,7 @@ TEST_CASE("broadcast_state snippet") {
     hvd_test::on_ranks([](communicator& world) {
         network model;
         hvd::distributed_optimizer optimizer(
-            world, hvd::optimizers::momentum<float>{.rate = float(world.rank() + 1)});
+            world, hvd::optimizers::sgd<float>{.rate = float(world.rank() + 1), .momentum = 0.9f});
         optimizer.register_parameter("weight", model.weight, model.gradient);
         if (world.rank() == 0) model.weight = {1, 2};
         //! [broadcast_state]
@@ -352,11 +352,11 @@ TEST_CASE("grouped snippet") {
         //! [grouped]
         using adamw = hvd::optimizers::adamw<float>;
         hvd::distributed_optimizer optimizer(
-            world, hvd::optimizers::grouped<adamw>{{.rate = 1e-3f, .decay = 0.01f}});
+            world, hvd::optimizers::grouped<adamw>{{.rate = 1e-3f, .weight_decay = 0.01f}});
         optimizer.register_parameter("weight", weight, d_weight);
         const std::size_t b = optimizer.register_parameter("bias", bias, d_bias);
         auto& groups = optimizer.optimizer();
-        groups.add_group({.rate = 1e-3f, .decay = 0}, {b});  // no decay of biases
+        groups.add_group({.rate = 1e-3f, .weight_decay = 0}, {b});  // no decay of biases
 
         for (std::size_t g = 0; g < groups.groups(); ++g) groups.group(g).rate *= 0.5f;
         optimizer.step();

@@ -63,7 +63,7 @@ TEST_CASE("a parameter that is unfrozen steps as Adam begins, or goes on where i
             CHECK(moved[0] == doctest::Approx(adam_by_hand(rate, 0, 9, 9, 9)));
             CHECK(moved[1] == doctest::Approx(adam_by_hand(rate, 0, from, 7, 9)));
             const auto decayed = steps_with_freeze<float>(
-                comm, optimizers::adamw<float>{.rate = 0.125f, .decay = 0.5f}, from, 7, 9);
+                comm, optimizers::adamw<float>{.rate = 0.125f, .weight_decay = 0.5f}, from, 7, 9);
             CHECK(decayed[1] == doctest::Approx(adam_by_hand(rate, 0.5, from, 7, 9)).epsilon(1e-5));
             using masters = optimizers::float_masters<hvd::bfloat16, optimizers::adam<float>>;
             const auto rounded =

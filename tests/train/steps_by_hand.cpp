@@ -36,25 +36,29 @@ using masters_of = optimizers::float_masters<T, optimizers::sgd<float>>;
 
 }  // namespace
 
-// LibTorch: g += decay w, v = factor v + g, and w -= rate v or, with Nesterov, rate (g + factor v).
-TEST_CASE_TEMPLATE("weight decay and Nesterov's momentum are those of LibTorch's SGD", T, float,
+// PyTorch: g += decay w, v = momentum v + g, and w -= rate v or, with Nesterov, rate (g + momentum
+// v).
+TEST_CASE_TEMPLATE("weight decay and Nesterov's momentum are those of PyTorch's SGD", T, float,
                    double) {
     hvd_test::on_ranks([](communicator& comm) {
         using numbers = std::vector<double>;
         const T rate = T(0.5), half = T(0.5), decay = T(0.25);
         CHECK(two_steps<T>(comm, optimizers::sgd<T>{rate}) == numbers{0.75, 0.625});
-        CHECK(two_steps<T>(comm, optimizers::sgd<T>{rate, decay}) == numbers{0.625, 0.421875});
-        CHECK(two_steps<T>(comm, optimizers::momentum<T>{.rate = rate, .factor = half}) ==
+        CHECK(two_steps<T>(comm, optimizers::sgd<T>{.rate = rate, .weight_decay = decay}) ==
+              numbers{0.625, 0.421875});
+        CHECK(two_steps<T>(comm, optimizers::sgd<T>{.rate = rate, .momentum = half}) ==
               numbers{0.75, 0.5});
+        CHECK(
+            two_steps<T>(
+                comm, optimizers::sgd<T>{.rate = rate, .momentum = half, .weight_decay = decay}) ==
+            numbers{0.625, 0.234375});
         CHECK(two_steps<T>(comm,
-                           optimizers::momentum<T>{.rate = rate, .factor = half, .decay = decay}) ==
-              numbers{0.625, 0.234375});
-        CHECK(two_steps<T>(
-                  comm, optimizers::momentum<T>{.rate = rate, .factor = half, .nesterov = true}) ==
+                           optimizers::sgd<T>{.rate = rate, .momentum = half, .nesterov = true}) ==
               numbers{0.625, 0.375});
-        CHECK(two_steps<T>(comm,
-                           optimizers::momentum<T>{
-                               .rate = rate, .factor = half, .decay = decay, .nesterov = true}) ==
+        CHECK(two_steps<T>(
+                  comm,
+                  optimizers::sgd<T>{
+                      .rate = rate, .momentum = half, .nesterov = true, .weight_decay = decay}) ==
               numbers{0.4375, 0.07421875});
     });
 }
@@ -63,9 +67,10 @@ TEST_CASE("a step in the same pass has the decay and Nesterov's momentum, too") 
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> value = {1}, gradient = {0};
         auto plan = comm.plan_allreduce(hvd::view(gradient.data(), 1), hvd::average);
-        hvd::fused_step step{hvd::fuse(hvd::view(value.data(), 1)),
-                             optimizers::momentum<float>{
-                                 .rate = 0.5f, .factor = 0.5f, .decay = 0.25f, .nesterov = true}};
+        hvd::fused_step step{
+            hvd::fuse(hvd::view(value.data(), 1)),
+            optimizers::sgd<float>{
+                .rate = 0.5f, .momentum = 0.5f, .nesterov = true, .weight_decay = 0.25f}};
         gradient[0] = 0.5f;
         plan.run_and_apply(step);
         CHECK(value[0] == 0.4375f);
@@ -80,7 +85,7 @@ TEST_CASE("steps that 16 bits lose arrive with masters in float") {
     hvd_test::on_ranks([](communicator& comm) {
         using T = hvd::bfloat16;
         std::vector<T> plain = {T(1.0f)}, kept = {T(1.0f)}, gradient = {T(1.0f / 1024)};
-        hvd::distributed_optimizer without(comm, optimizers::sgd<T>{1});
+        hvd::distributed_optimizer without(comm, optimizers::sgd<T>{.rate = 1});
         hvd::distributed_optimizer with(comm, masters_of<T>{{.rate = 1}});
         without.register_parameter("w", plain, gradient);
         with.register_parameter("w", kept, gradient);

@@ -75,6 +75,22 @@ void update_elements(const Rule& rule, std::size_t n, const T* parameters, const
     updater_at<T, Rule>(best_level())(rule, n, parameters, gradient, state1, state2, out);
 }
 
+// Does the same for a rule that may need fewer states than its kind has: those that `states_of`
+// does not count are null.
+template <class T, class Rule>
+void step_elements(const Rule& rule, std::size_t n, const T* parameters, const T* gradient,
+                   T* state1, T* state2, T* out) {
+    update_elements(rule, n, parameters, gradient, state1, state2, out);
+}
+template <class T>
+void step_elements(const sgd_rule<T>& rule, std::size_t n, const T* parameters, const T* gradient,
+                   T* state1, T* state2, T* out) {
+    if (states_of(rule) == 0)
+        return update_elements(descent_rule<T>{rule.rate, rule.decay}, n, parameters, gradient,
+                               state1, state2, out);
+    update_elements(rule, n, parameters, gradient, state1, state2, out);
+}
+
 }  // namespace hvd::inline v0::detail
 
 #ifdef HVD_COMPILED

@@ -65,8 +65,14 @@ HVD_RULE_BODY void add(A& x, const A& y, const B& by) {
     x += product;
 }
 
-// Computes p -= rate (g + decay p). Without decay p is not multiplied, so that an infinity makes no
-// NaN of the gradient.
+// Adds weight decay to the gradient (L2). Without decay p is not multiplied, so that an infinity
+// makes no NaN of the gradient.
+template <class V, class T>
+HVD_RULE_BODY void add_decay(V& g, const V& p, T decay) {
+    if (decay != 0) add(g, p, decay);
+}
+
+// Computes p -= rate (g + decay p).
 template <class T>
 struct descent_rule {
     T rate, decay;
@@ -74,14 +80,14 @@ struct descent_rule {
 
     template <class V>
     HVD_RULE_BODY void operator()(V& p, V& g, V&, V&) const {
-        if (decay != 0) add(g, p, decay);
+        add_decay(g, p, decay);
         add(p, g, -rate);
     }
 };
 
 // Computes v = momentum v + (1 - dampening) g and p -= rate v, or with Nesterov p -= rate (g +
 // momentum v). Weight decay is added to the gradient. The first step takes v = g, as libtorch does;
-// `fresh` marks it.
+// `fresh` marks it. Without momentum v is left as it is, and the step is that of descent_rule.
 template <class T>
 struct sgd_rule {
     T rate, momentum, dampening, decay;
@@ -90,19 +96,18 @@ struct sgd_rule {
 
     template <class V>
     HVD_RULE_BODY void operator()(V& p, V& g, V& v, V&) const {
-        add(g, p, decay);
-        if (fresh) {
-            v = g;
-        } else {
-            times(v, momentum);
-            add(v, g, 1 - dampening);
+        add_decay(g, p, decay);
+        if (momentum != 0) {
+            if (fresh) {
+                v = g;
+            } else {
+                times(v, momentum);
+                add(v, g, 1 - dampening);
+            }
+            if (nesterov) add(g, v, momentum);
+            else g = v;
         }
-        V step = v;
-        if (nesterov) {
-            step = g;
-            add(step, v, momentum);
-        }
-        add(p, step, -rate);
+        add(p, g, -rate);
     }
 };
 
@@ -139,7 +144,7 @@ struct adam_rule {
     template <class V>
     HVD_RULE_BODY void operator()(V& p, V& g, V& m, V& v) const {
         if (decoupled) times(p, kept);
-        else add(g, p, decay);
+        else add_decay(g, p, decay);
         times(m, beta1);
         add(m, g, 1 - beta1);
         times(v, beta2);
@@ -158,11 +163,12 @@ struct adam_rule {
 // Adadelta (arXiv:1212.5701): s and c are running means of the squares of gradients and of changes.
 template <class T>
 struct adadelta_rule {
-    T rate, rho, epsilon;
+    T rate, rho, epsilon, decay;
     static constexpr int states = 2;
 
     template <class V>
     HVD_RULE_BODY void operator()(V& p, V& g, V& s, V& c) const {
+        add_decay(g, p, decay);
         V square = g;
         times(square, g);
         times(s, rho);
@@ -180,5 +186,15 @@ struct adadelta_rule {
         add(p, change, -rate);
     }
 };
+
+// The numbers of state that a step by a rule reads and changes.
+template <class Rule>
+constexpr int states_of(const Rule&) {
+    return Rule::states;
+}
+template <class T>
+constexpr int states_of(const sgd_rule<T>& rule) {
+    return rule.momentum != 0 ? 1 : 0;
+}
 
 }  // namespace hvd::inline v0::detail

@@ -127,8 +127,7 @@ training_progress read_training(const safetensors_file& file, Trained& optimizer
     training_progress progress;
     for_each_number(restored, progress, [&](const std::string& key, auto& number) {
         if (key.starts_with(scale_prefix) && !file.metadata().contains(key)) return;
-        if (lacks_newer_number<decltype(restored)>(file, key)) number = {};
-        else read_number(file, key, number);
+        read_number(file, key, number);
     });
     read_slots(file, optimizer, restored);
     for_each_with_slots(optimizer, [&](std::size_t i, const std::string& name, std::size_t size) {

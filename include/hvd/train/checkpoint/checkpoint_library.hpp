@@ -15,9 +15,8 @@
         const std::string&, distributed_optimizer<communicator<B>, O>&,                           \
         const checkpoint_options&);
 
-#define HVD_CHECKPOINTS(B)                         \
-    HVD_CHECKPOINT(B, optimizers::sgd<float>)      \
-    HVD_CHECKPOINT(B, optimizers::momentum<float>) \
-    HVD_CHECKPOINT(B, optimizers::adam<float>)     \
-    HVD_CHECKPOINT(B, optimizers::adamw<float>)    \
+#define HVD_CHECKPOINTS(B)                      \
+    HVD_CHECKPOINT(B, optimizers::sgd<float>)   \
+    HVD_CHECKPOINT(B, optimizers::adam<float>)  \
+    HVD_CHECKPOINT(B, optimizers::adamw<float>) \
     HVD_CHECKPOINT(B, optimizers::adadelta<float>)

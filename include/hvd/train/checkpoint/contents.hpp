@@ -195,16 +195,6 @@ bool has_one_count(const safetensors_file& file, const Slots&, const char* slot)
 // @throws hvd::checkpoint_error unless it is a whole number of steps.
 HVD_API void require_count(const safetensors_file& file, const std::string& key, double count);
 
-// True if the file lacks a number that optimizers have not always had.
-template <class O>
-bool lacks_newer_number(const safetensors_file& file, std::string_view key) {
-    constexpr std::string_view prefix = "optimizer.";
-    if constexpr (requires { O::is_newer(key); })
-        return key.starts_with(prefix) && O::is_newer(key.substr(prefix.size())) &&
-               !file.metadata().contains(std::string(key));
-    return false;
-}
-
 // A file of another model or optimizer may contain all that is needed, and more.
 HVD_API void check_nothing_else(const safetensors_file& file, const std::set<std::string>& tensors,
                                 const std::set<std::string>& keys);

@@ -42,23 +42,22 @@ public:
         return all;
     }
 
-    // Makes slots of the numbers of all elements.
+    // Makes slots of the numbers of all elements. Kinds without numbers have none.
     void take(const state_numbers<T>& whole, std::uint64_t steps) {
         const auto targets = step_.targets();
         std::size_t k = 0;
         optimizer_.for_each_slot([&]<class S>(const char*, S& slots) {
             slots.assign(targets.size(), {});
-            const auto* from = k < whole.size() ? whole[k].data() : nullptr;
-            for (std::size_t i = 0; i < targets.size(); ++i) {
-                if (targets[i].count == 0) continue;
-                if constexpr (std::is_same_v<S, optimizers::step_counts>)
-                    slots[i] = {double(steps)};
-                else {
-                    slots[i].assign(from, from + targets[i].count);
-                    from += targets[i].count;
+            if constexpr (std::is_same_v<S, optimizers::step_counts>) {
+                for (std::size_t i = 0; i < targets.size(); ++i)
+                    if (targets[i].count > 0) slots[i] = {double(steps)};
+            } else if (const std::vector<T>& of_kind = whole[k++]; !of_kind.empty()) {
+                auto from = of_kind.begin();
+                for (std::size_t i = 0; i < targets.size(); ++i) {
+                    const auto end = from + std::ptrdiff_t(targets[i].count);
+                    slots[i].assign(std::exchange(from, end), end);
                 }
             }
-            ++k;
         });
     }
 
@@ -98,7 +97,6 @@ template <class Comm, class Optimizer>
 void gather_state(const std::string& path, Comm& comm, const fused_step<Optimizer>& step,
                   fused_training<Optimizer>& training) {
     using T = typename Optimizer::value_type;
-    constexpr int kinds = decltype(std::declval<const Optimizer&>().rule(0))::states;
     const bool loaded = !step.state().whole()[0].empty();
     if (loaded) {
         if (comm.rank() == 0) training.take(step.state().whole(), step.steps());
@@ -115,8 +113,7 @@ void gather_state(const std::string& path, Comm& comm, const fused_step<Optimize
     on_root_or_all_throw(comm, "save_checkpoint", [&] {
         if (all.values.empty()) return;
         state_numbers<T> whole;
-        for (int k = 0; k < kinds; ++k) whole[std::size_t(k)].resize(training.elements());
-        const std::size_t found = unpack_state<T>(all.values, kinds, whole);
+        const std::size_t found = unpack_state<T>(all.values, training.elements(), whole);
         if (found != training.elements())
             refuse_file(path, "not written: the step has state of ", found, " elements of ",
                         training.elements(), ", since its first run failed");

@@ -23,7 +23,7 @@ concept device_optimizer_of = requires(O& o, std::span<const tensor_view<T, devi
 /// A distributed optimizer of parameters on the device, for a communicator of devices. Everything
 /// means what it means on the host, with a stream: `gradient_ready(i, stream)`, `step(stream)`.
 ///
-/// `Optimizer` is `optimizers::sgd`, `momentum`, `adam` or `adamw`, also in `float_masters`, whose
+/// `Optimizer` is `optimizers::sgd`, `adam` or `adamw`, also in `float_masters`, whose
 /// state is then on the device and which steps all parameters by one launch; or a
 /// `device_optimizer_of<T>`, or a `self_contained_optimizer`. Buckets run on the communicator's own
 /// stream behind the streams that wrote their gradients. The numbers of the optimizer (the rate)
@@ -43,10 +43,10 @@ template <detail::device_communicator Comm, class Optimizer, class T>
 class distributed_optimizer<Comm, Optimizer, T> : public detail::device_gradients<Comm, T>,
                                                   public detail::registered_buffers<device> {
     static constexpr bool is_hvds = detail::has_device_rule<Optimizer>;
-    static_assert(
-        is_hvds || device_optimizer_of<Optimizer, T> || self_contained_optimizer<Optimizer>,
-        "hvd: an optimizer of device tensors is hvd::optimizers::sgd, momentum, adam or adamw, has "
-        "step(parameters, gradients, stream), or step()");
+    static_assert(is_hvds || device_optimizer_of<Optimizer, T> ||
+                      self_contained_optimizer<Optimizer>,
+                  "hvd: an optimizer of device tensors is hvd::optimizers::sgd, adam or adamw, has "
+                  "step(parameters, gradients, stream), or step()");
     static_assert(detail::is_float_element<T>,
                   "hvd: parameters on the device are float, double, float16 or bfloat16");
 

@@ -18,22 +18,18 @@ namespace hvd::inline v0::detail {
 // The rules of hvd's optimizers that a launch on the device computes.
 template <class T>
 update_rule device_rule(const optimizers::sgd<T>& o) {
-    return {.kind = update_kind::sgd, .rate = double(o.rate), .decay = double(o.decay)};
-}
-template <class T>
-update_rule device_rule(const optimizers::momentum<T>& o) {
     return {.kind = update_kind::sgd,
             .nesterov = o.nesterov,
             .rate = double(o.rate),
-            .decay = double(o.decay),
-            .momentum = double(o.factor)};
+            .decay = double(o.weight_decay),
+            .momentum = double(o.momentum)};
 }
-template <class T, bool Decays>
-update_rule device_rule(const optimizers::adam<T, Decays>& o) {
+template <class T, bool Decoupled>
+update_rule device_rule(const optimizers::adam<T, Decoupled>& o) {
     return {.kind = update_kind::adam,
-            .decoupled = true,
+            .decoupled = Decoupled,
             .rate = double(o.rate),
-            .decay = double(o.decay),
+            .decay = double(o.weight_decay),
             .beta1 = double(o.beta1),
             .beta2 = double(o.beta2),
             .epsilon = double(o.epsilon)};

@@ -13,7 +13,8 @@
 
 namespace hvd::inline v0::detail {
 
-// The numbers of this rank's elements: for each run its place and size, then its numbers.
+// The numbers of this rank's elements: for each run its place and size, the number of kinds, and
+// the numbers of each kind.
 template <class T>
 std::vector<std::byte> packed_state(const sliced_state<T>& state) {
     std::vector<std::byte> bytes;
@@ -21,9 +22,12 @@ std::vector<std::byte> packed_state(const sliced_state<T>& state) {
         const auto of_all = std::as_bytes(std::span(from, n));
         bytes.insert(bytes.end(), of_all.begin(), of_all.end());
     };
+    const std::uint64_t kinds = std::uint64_t(std::ranges::count_if(
+        state.numbers(), [](const auto& of_kind) { return !of_kind.empty(); }));
     std::size_t done = 0;
     for (const auto& run : state.runs()) {
         add(&run, 1);
+        add(&kinds, 1);
         for (const auto& numbers : state.numbers())
             if (!numbers.empty()) add(numbers.data() + done, std::size_t(run.count));
         done += std::size_t(run.count);
@@ -31,19 +35,24 @@ std::vector<std::byte> packed_state(const sliced_state<T>& state) {
     return bytes;
 }
 
-// Puts the packed numbers of all ranks to their places. It returns the number of elements, each
-// counted once.
+// Puts the packed numbers of all ranks to their places of so many elements. Kinds that no rank has
+// stay empty. It returns the number of elements that were packed, each counted once.
 template <class T>
-std::size_t unpack_state(std::span<const std::byte> bytes, int kinds, state_numbers<T>& whole) {
+std::size_t unpack_state(std::span<const std::byte> bytes, std::size_t all,
+                         state_numbers<T>& whole) {
+    const auto take = [&bytes](auto* to, std::size_t n) {
+        std::memcpy(to, bytes.data(), n * sizeof *to);
+        bytes = bytes.subspan(n * sizeof *to);
+    };
     std::vector<typename sliced_state<T>::run> runs;
     while (!bytes.empty()) {
         auto& run = runs.emplace_back();
-        std::memcpy(&run, bytes.data(), sizeof run);
-        bytes = bytes.subspan(sizeof run);
-        for (std::size_t k = 0; k < std::size_t(kinds); ++k) {
-            const std::size_t n = std::size_t(run.count) * sizeof(T);
-            std::memcpy(whole[k].data() + run.place, bytes.data(), n);
-            bytes = bytes.subspan(n);
+        std::uint64_t kinds = 0;
+        take(&run, 1);
+        take(&kinds, 1);
+        for (std::size_t k = 0; k < kinds; ++k) {
+            whole[k].resize(all);
+            take(whole[k].data() + run.place, std::size_t(run.count));
         }
     }
     std::ranges::sort(runs, {}, &sliced_state<T>::run::place);
@@ -87,8 +96,7 @@ inline std::vector<step_standing> standing_of_all(ranks_of_plan& ranks, const st
 // **Collective**. Brings the state of all ranks' slices together, on each of them. Without a state
 // anywhere there is nothing to bring.
 template <class T>
-void collect_state(ranks_of_plan& ranks, const step_standing& mine, sliced_state<T>& state,
-                   int kinds) {
+void collect_state(ranks_of_plan& ranks, const step_standing& mine, sliced_state<T>& state) {
     const std::vector<step_standing> all = standing_of_all(ranks, mine);
     if (mine.whole) return state.cut_again();
     const auto has_all = [&](const step_standing& s) { return s.held == mine.elements; };
@@ -104,9 +112,8 @@ void collect_state(ranks_of_plan& ranks, const step_standing& mine, sliced_state
         ranks.gather(slice<const std::byte>(packed.data(), packed.size()));
     state.take_whole(run_on_all(ranks.channel(), "run_and_apply", ranks.limit(), [&] {
         state_numbers<T> whole;
-        for (int k = 0; k < kinds; ++k) whole[std::size_t(k)].resize(mine.elements);
-        const std::size_t found = unpack_state<T>(bytes.values, kinds, whole);
-        if (found != mine.elements)
+        const std::size_t found = unpack_state<T>(bytes.values, mine.elements, whole);
+        if (found != mine.elements && !whole[0].empty())
             throw usage_error(
                 -1, text("hvd: run_and_apply: the step was run by another plan before, and the ",
                          "ranks of this plan have the optimizer's state of ", found,

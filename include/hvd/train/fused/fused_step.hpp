@@ -18,12 +18,12 @@ namespace hvd::inline v0 {
 namespace detail {
 
 template <class T>
-constexpr const char* rule_name(const optimizers::momentum<T>&) {
-    return "momentum";
+constexpr const char* rule_name(const optimizers::sgd<T>&) {
+    return "sgd";
 }
-template <class T, bool Decays>
-constexpr const char* rule_name(const optimizers::adam<T, Decays>&) {
-    return "adam";
+template <class T, bool Decoupled>
+constexpr const char* rule_name(const optimizers::adam<T, Decoupled>&) {
+    return Decoupled ? "adamw" : "adam";
 }
 
 // The work of a step, for the ranks to compare: a hash, and for people the lines of
@@ -65,16 +65,16 @@ private:
 template <class O>
 constexpr bool is_fusable = false;
 template <class T>
-constexpr bool is_fusable<optimizers::momentum<T>> = true;
-template <class T, bool Decays>
-constexpr bool is_fusable<optimizers::adam<T, Decays>> = true;
+constexpr bool is_fusable<optimizers::sgd<T>> = true;
+template <class T, bool Decoupled>
+constexpr bool is_fusable<optimizers::adam<T, Decoupled>> = true;
 
 }  // namespace detail
 
 /// Parameters and their optimizer, which a plan of the gradients steps in one pass: see
 /// `plan::run_and_apply`.
 ///
-/// `Optimizer` is `optimizers::momentum`, `adam` or `adamw`. Its slots stay empty: the state is
+/// `Optimizer` is `optimizers::sgd`, `adam` or `adamw`. Its slots stay empty: the state is
 /// here, on each rank for its own slices only, and the first run makes it. Rates and other numbers
 /// may change between runs through `optimizer()`, on all ranks alike; they are compared.
 /// `save_checkpoint(path, comm, step, progress)` saves parameters and state by the parameters'
@@ -87,7 +87,7 @@ constexpr bool is_fusable<optimizers::adam<T, Decays>> = true;
 template <class Optimizer>
 class fused_step {
     static_assert(detail::is_fusable<Optimizer>,
-                  "hvd: the optimizer of a fused_step is hvd::optimizers::momentum, adam or adamw");
+                  "hvd: the optimizer of a fused_step is hvd::optimizers::sgd, adam or adamw");
 
 public:
     using value_type = typename Optimizer::value_type;
@@ -119,11 +119,11 @@ public:
     fused_step(const fused_step&) = delete;
     fused_step& operator=(const fused_step&) = delete;
 
-    /// Rates, decay and other numbers for the next run.
+    /// Rates, weight decay and other numbers for the next run.
     Optimizer& optimizer() noexcept { return optimizer_; }
 
     /// The number of steps so far, the same for all parameters. A checkpoint has that of Adam; with
-    /// momentum it goes on from the step of the loaded progress.
+    /// `sgd` it goes on from the step of the loaded progress.
     std::uint64_t steps() const noexcept { return steps_; }
 
     /// Bytes of optimizer state on this rank.
@@ -170,16 +170,17 @@ private:
 
     void apply_to(std::size_t done, std::size_t place, std::size_t n, value_type* values,
                   const value_type* current) {
-        state_.provide(done, place, n, rule::states);
-        detail::update_elements(*rule_, n, current, values, state_.numbers(0, done),
-                                rule::states > 1 ? state_.numbers(1, done) : nullptr, values);
+        const int kinds = detail::states_of(*rule_);
+        state_.provide(done, place, n, kinds);
+        detail::step_elements(*rule_, n, current, values,
+                              kinds > 0 ? state_.numbers(0, done) : nullptr,
+                              kinds > 1 ? state_.numbers(1, done) : nullptr, values);
     }
 
     void enter(detail::ranks_of_plan& ranks) {
         std::size_t elements = 0;
         for (const detail::tensor_ref& t : targets_) elements += t.count;
-        detail::collect_state(ranks, {steps_, elements, state_.size(), state_.is_whole()}, state_,
-                              rule::states);
+        detail::collect_state(ranks, {steps_, elements, state_.size(), state_.is_whole()}, state_);
         layout_ = ranks.layout();
     }
 

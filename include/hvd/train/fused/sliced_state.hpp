@@ -28,13 +28,18 @@ public:
         std::uint64_t place, count;
     };
 
-    // Makes the numbers of `n` elements from a place on, if they are not there yet. `done` elements
-    // of this rank's slices come before them.
+    // Makes the numbers of `n` elements from a place on, of the first `kinds` and of those that are
+    // kept, if they are not there yet. `done` elements of this rank's slices come before them.
     // @throws hvd::usage_error if these are other elements than in the step before.
     void provide(std::size_t done, std::size_t place, std::size_t n, int kinds) {
         if (n == 0) return;
-        if (done + n <= size_) return require_run(done, place, n);
-        for (std::size_t k = 0; k < std::size_t(kinds); ++k) {
+        if (done + n <= size_) {
+            for (std::size_t k = 0; k < std::size_t(kinds); ++k)
+                if (numbers_[k].empty()) numbers_[k].resize(size_);
+            return require_run(done, place, n);
+        }
+        for (std::size_t k = 0; k < numbers_.size(); ++k) {
+            if (k >= std::size_t(kinds) && numbers_[k].empty() && whole_[k].empty()) continue;
             numbers_[k].resize(done);  // without those of a step that failed here
             if (whole_[k].empty()) numbers_[k].resize(done + n);
             else {

@@ -78,7 +78,7 @@ void for_each(tensors<T> parameters, tensors<T> gradients, F f) {
 template <class Rule, class T, class R>
 void update(const Rule& rule, std::span<T> p, std::span<const T> g, R* state1, R* state2) {
     if constexpr (std::is_same_v<T, R>) {
-        hvd::detail::update_elements(rule, p.size(), p.data(), g.data(), state1, state2, p.data());
+        hvd::detail::step_elements(rule, p.size(), p.data(), g.data(), state1, state2, p.data());
     } else {
         constexpr std::size_t block = 256;
         R values[block], slopes[block];
@@ -88,9 +88,9 @@ void update(const Rule& rule, std::span<T> p, std::span<const T> g, R* state1, R
                 values[k] = R(p[at + k]);
                 slopes[k] = R(g[at + k]);
             }
-            hvd::detail::update_elements(rule, n, values, slopes,
-                                         state1 == nullptr ? nullptr : state1 + at,
-                                         state2 == nullptr ? nullptr : state2 + at, values);
+            hvd::detail::step_elements(rule, n, values, slopes,
+                                       state1 == nullptr ? nullptr : state1 + at,
+                                       state2 == nullptr ? nullptr : state2 + at, values);
             for (std::size_t k = 0; k < n; ++k) p[at + k] = T(values[k]);
         }
     }
@@ -98,69 +98,45 @@ void update(const Rule& rule, std::span<T> p, std::span<const T> g, R* state1, R
 
 }  // namespace detail
 
-/// Computes value -= rate · (gradient + decay · value).
+/// Stochastic gradient descent, as PyTorch's SGD without dampening: velocity = momentum · velocity
+/// + gradient and value -= rate · velocity. The first velocity is the gradient.
+///
+/// With `nesterov` the step is along gradient + momentum · velocity. Without momentum there is no
+/// velocity, the step is along the gradient, and `nesterov` changes nothing. A momentum that
+/// becomes 0 later leaves the velocity as it is; it goes on from there when the momentum is back.
 template <class T = float>
 struct sgd {
     using value_type = T;
     using R = number<T>;
     R rate = R(0.01);
-    R decay = R(0);  ///< weight decay (L2), through the gradient
-
-    void step(tensors<T> parameters, tensors<T> gradients) {
-        detail::for_each(parameters, gradients, [&](std::size_t, std::span<T> p, std::span<T> g) {
-            change(p, std::span<const T>(g));
-        });
-    }
-
-    /// Steps rows of a table. Without decay the other rows stay in `step`, too.
-    void step_rows(std::size_t, const tensor_view<T>& table, const sparse_view<T>& rows) {
-        hvd::detail::for_each_row(table, rows.indices, rows.values,
-                                  [&](std::span<T> p, std::span<const T> g) { change(p, g); });
-    }
-    /// With decay, tables are stepped whole.
-    bool steps_rows() const { return decay == R(0); }
-
-    template <class F>
-    void for_each_slot(F) {}
-    template <class F>
-    void for_each_number(F f) {
-        f("rate", rate);
-        f("decay", decay);
-    }
-    /// True for a number that older checkpoints have not; it is zero there.
-    static constexpr bool is_newer(std::string_view name) { return name == "decay"; }
-
-private:
-    void change(std::span<T> p, std::span<const T> g) const {
-        detail::update(hvd::detail::descent_rule<R>{rate, decay}, p, g, static_cast<R*>(nullptr),
-                       static_cast<R*>(nullptr));
-    }
-};
-
-/// Computes velocity = momentum · velocity + gradient and value -= rate · velocity, as LibTorch's
-/// SGD without dampening. With `decay` the gradient is gradient + decay · value; with `nesterov`
-/// the step is along gradient + momentum · velocity.
-template <class T = float>
-struct momentum {
-    using value_type = T;
-    using R = number<T>;
-    R rate = R(0.01);
-    R factor = R(0.9);
-    R decay = R(0);         ///< weight decay (L2), through the gradient
-    bool nesterov = false;  ///< looks ahead by the momentum
-    slots<R> velocity = {};
+    R momentum = R(0);
+    bool nesterov = false;   ///< looks ahead by the momentum
+    R weight_decay = R(0);   ///< L2: weight_decay · value is added to the gradient
+    slots<R> velocity = {};  ///< with momentum only
 
     /// For hvd: the kernel of a step.
     auto rule(std::uint64_t = 0) const {
-        return hvd::detail::sgd_rule<R>{rate, factor, R(0), decay, nesterov, false};
+        return hvd::detail::sgd_rule<R>{rate, momentum, R(0), weight_decay, nesterov, false};
     }
 
     void step(tensors<T> parameters, tensors<T> gradients) {
         detail::for_each(parameters, gradients, [&](std::size_t i, std::span<T> p, std::span<T> g) {
-            const auto v = detail::slot_of(velocity, i, p.size());
+            std::span<R> v;
+            if (momentum != R(0)) v = detail::slot_of(velocity, i, p.size());
             detail::update(rule(), p, std::span<const T>(g), v.data(), static_cast<R*>(nullptr));
         });
     }
+
+    /// Steps rows of a table. Without momentum and weight decay the other rows stay in `step`, too.
+    void step_rows(std::size_t, const tensor_view<T>& table, const sparse_view<T>& rows) {
+        hvd::detail::for_each_row(
+            table, rows.indices, rows.values, [&](std::span<T> p, std::span<const T> g) {
+                detail::update(hvd::detail::descent_rule<R>{rate, weight_decay}, p, g,
+                               static_cast<R*>(nullptr), static_cast<R*>(nullptr));
+            });
+    }
+    /// With momentum or weight decay, tables are stepped whole.
+    bool steps_rows() const { return momentum == R(0) && weight_decay == R(0); }
 
     template <class F>
     void for_each_slot(F f) {
@@ -169,19 +145,16 @@ struct momentum {
     template <class F>
     void for_each_number(F f) {
         f("rate", rate);
-        f("factor", factor);
-        f("decay", decay);
+        f("momentum", momentum);
         f("nesterov", nesterov);
-    }
-    /// True for a number that older checkpoints have not; it is zero there.
-    static constexpr bool is_newer(std::string_view name) {
-        return name == "decay" || name == "nesterov";
+        f("weight_decay", weight_decay);
     }
 };
 
-/// Adam (Kingma and Ba, arXiv:1412.6980). With `decay` it is AdamW (Loshchilov and Hutter,
-/// arXiv:1711.05101), which is `adamw` where the decay has its usual value.
-template <class T = float, bool Decays = false>
+/// Adam (Kingma and Ba, arXiv:1412.6980), or with `Decoupled` AdamW (Loshchilov and Hutter,
+/// arXiv:1711.05101), as PyTorch's `Adam` and `AdamW`. They differ in the meaning of
+/// `weight_decay`, and in its default, which is 0 for `adam` and 0.01 for `adamw`.
+template <class T = float, bool Decoupled = false>
 struct adam {
     using value_type = T;
     using R = number<T>;
@@ -189,8 +162,9 @@ struct adam {
     R beta1 = R(0.9);
     R beta2 = R(0.999);
     R epsilon = R(1e-8);
-    R decay =
-        R(Decays ? 0.01 : 0);  ///< applied to the values times the rate, not through the gradient
+    /// L2: weight_decay · value is added to the gradient. In `adamw` it is decoupled: each step
+    /// first multiplies the value by 1 - rate · weight_decay.
+    R weight_decay = R(Decoupled ? 0.01 : 0);
     slots<R> mean = {};
     slots<R> variance = {};
     step_counts steps = {};  ///< each parameter's own, which correct the bias of its moments
@@ -198,7 +172,7 @@ struct adam {
     /// For hvd: the kernel of the step after `done` ones.
     auto rule(std::uint64_t done) const {
         return hvd::detail::adam_rule<R>(double(rate), double(beta1), double(beta2),
-                                         double(epsilon), double(decay), true,
+                                         double(epsilon), double(weight_decay), Decoupled,
                                          static_cast<long long>(done) + 1);
     }
 
@@ -224,15 +198,15 @@ struct adam {
         f("beta1", beta1);
         f("beta2", beta2);
         f("epsilon", epsilon);
-        f("decay", decay);
+        f("weight_decay", weight_decay);
     }
 };
 
-/// Adam with its usual decay, 0.01: `adamw<float>{.rate = 0.1f, .decay = 0.05f}`.
+/// Adam with decoupled weight decay: `adamw<float>{.rate = 0.1f, .weight_decay = 0.05f}`.
 template <class T = float>
 using adamw = adam<T, true>;
 
-/// Adadelta (Zeiler, arXiv:1212.5701).
+/// Adadelta (Zeiler, arXiv:1212.5701), as PyTorch's `Adadelta`.
 template <class T = float>
 struct adadelta {
     using value_type = T;
@@ -240,15 +214,16 @@ struct adadelta {
     R rate = R(1);
     R rho = R(0.9);
     R epsilon = R(1e-6);
+    R weight_decay = R(0);  ///< L2: weight_decay · value is added to the gradient
     slots<R> squares = {};  ///< running mean of squared gradients
     slots<R> changes = {};  ///< running mean of squared changes
 
     void step(tensors<T> parameters, tensors<T> gradients) {
+        const hvd::detail::adadelta_rule<R> rule{rate, rho, epsilon, weight_decay};
         detail::for_each(parameters, gradients, [&](std::size_t i, std::span<T> p, std::span<T> g) {
             const auto s = detail::slot_of(squares, i, p.size());
             const auto c = detail::slot_of(changes, i, p.size());
-            detail::update(hvd::detail::adadelta_rule<R>{rate, rho, epsilon}, p,
-                           std::span<const T>(g), s.data(), c.data());
+            detail::update(rule, p, std::span<const T>(g), s.data(), c.data());
         });
     }
 
@@ -262,6 +237,7 @@ struct adadelta {
         f("rate", rate);
         f("rho", rho);
         f("epsilon", epsilon);
+        f("weight_decay", weight_decay);
     }
 };
 

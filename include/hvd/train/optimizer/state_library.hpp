@@ -13,11 +13,10 @@
     HVD_INSTANTIATE HVD_API void broadcast_optimizer_state(                                       \
         distributed_optimizer<communicator<B>, O>&, root);
 
-#define HVD_OPTIMIZERS(B)                         \
-    HVD_OPTIMIZER(B, optimizers::sgd<float>)      \
-    HVD_OPTIMIZER(B, optimizers::momentum<float>) \
-    HVD_OPTIMIZER(B, optimizers::adam<float>)     \
-    HVD_OPTIMIZER(B, optimizers::adamw<float>)    \
+#define HVD_OPTIMIZERS(B)                      \
+    HVD_OPTIMIZER(B, optimizers::sgd<float>)   \
+    HVD_OPTIMIZER(B, optimizers::adam<float>)  \
+    HVD_OPTIMIZER(B, optimizers::adamw<float>) \
     HVD_OPTIMIZER(B, optimizers::adadelta<float>)
 
 namespace hvd::inline v0::detail {

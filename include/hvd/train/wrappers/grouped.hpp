@@ -112,12 +112,6 @@ struct grouped : O {
                 [&](const char* name, auto& number) { f((prefix + name).c_str(), number); });
         }
     }
-    /// True for a number that older checkpoints have not; it is zero there.
-    static constexpr bool is_newer(std::string_view name) {
-        if constexpr (requires { O::is_newer(name); }) return O::is_newer(name);
-        else return false;
-    }
-
     /// For hvd: refuses groups with a parameter that is none of so many.
     void require_members_of(std::size_t parameters) const {
         for (std::size_t g = 1; g < groups(); ++g)

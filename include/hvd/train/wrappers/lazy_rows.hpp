@@ -21,8 +21,8 @@ namespace optimizers {
 /// by those of a row. Dense parameters are stepped as by O. The time of a step depends on the rows,
 /// not on the table.
 ///
-/// Without it, momentum, adam, adamw, adadelta, and sgd with decay step whole tables, since they
-/// move every row in each step.
+/// Without it, adam, adamw, adadelta, and sgd with momentum or weight decay step whole tables,
+/// since they move every row in each step.
 /// @tparam O steps each element by its gradient and its own numbers in the slots, and shows these
 /// by `for_each_slot`
 /// @snippet tests/train/snippets.cpp lazy_rows
@@ -37,12 +37,12 @@ struct lazy_rows : O {
             gradients(rows.values.begin(), rows.values.end());
         hvd::detail::for_each_row(table, rows.indices, values, from_table);
         const auto numbers = numbers_now();
-        auto slots_of_table = take_slots(i, table.size(), rows.indices, values.size());
+        auto slots_of_table = take_slots(i, rows.indices, values.size());
         std::vector<tensor_view<T>> parameters(i + 1), changes(i + 1);
         parameters[i] = view(values.data(), values.size());
         changes[i] = view(gradients.data(), gradients.size());
         O::step(parameters, changes);
-        put_slots(i, slots_of_table, rows.indices);
+        put_slots(i, table.size(), slots_of_table, rows.indices);
         set(numbers);  // the step of the dense parameters counts this step
         hvd::detail::for_each_row(table, rows.indices, values, to_table);
     }
@@ -71,21 +71,28 @@ private:
     }
 
     // Puts the state of the rows in the place of the table's, which it returns.
-    slots<S> take_slots(std::size_t i, std::size_t size, std::span<const std::int64_t> indices,
+    slots<S> take_slots(std::size_t i, std::span<const std::int64_t> indices,
                         std::size_t size_of_rows) {
         slots<S> taken;
         for_each_slot_of(i, [&](std::vector<S>& slot) {
-            taken.push_back(std::exchange(slot, std::vector<S>(size_of_rows)));
-            taken.back().resize(size);
-            hvd::detail::for_each_row(view(taken.back().data(), size), indices, slot, from_table);
+            taken.push_back(std::exchange(slot, {}));
+            if (taken.back().empty()) return;
+            slot.resize(size_of_rows);
+            hvd::detail::for_each_row(view(taken.back().data(), taken.back().size()), indices, slot,
+                                      from_table);
         });
         return taken;
     }
 
-    void put_slots(std::size_t i, slots<S>& taken, std::span<const std::int64_t> indices) {
+    // A slot that the step did not make stays away, as the velocity without momentum.
+    void put_slots(std::size_t i, std::size_t size, slots<S>& taken,
+                   std::span<const std::int64_t> indices) {
         auto next = taken.begin();
         for_each_slot_of(i, [&](std::vector<S>& slot) {
-            hvd::detail::for_each_row(view(next->data(), next->size()), indices, slot, to_table);
+            if (!slot.empty()) {
+                next->resize(size);
+                hvd::detail::for_each_row(view(next->data(), size), indices, slot, to_table);
+            }
             slot = std::move(*next++);
         });
     }
