@@ -66,9 +66,11 @@ public:
           parameters_(kept.network.parameters(), optimizer_),
           batch_{options.batch_of(comm.size())},
           scaled_ranks_(options.scaled_ranks(comm.size())),
-          rate_(hvd::scale_rate(options.rate, scaled_ranks_)),
+          rate_(hvd::scale_rate(options.rate, {.ranks = scaled_ranks_})),
           clip_(options.clip > 0 ? options.clip : HUGE_VAL),
-          decay_{0.1, options.decay_after > 0 ? double(options.decay_after) : HUGE_VAL} {
+          decay_{
+              0.1,
+              {.start_epoch = options.decay_after > 0 ? double(options.decay_after) : HUGE_VAL}} {
         hvd::broadcast_parameters(optimizer_);
         parameters_.give_values();
     }
@@ -107,7 +109,7 @@ public:
         for (std::size_t step = 0; auto batch = batches.next(); ++step) {
             // Warm-up in the first epoch, and a lower rate in late ones.
             const double epoch = sampler.epoch_after(step + 1, batch_);
-            set_rate(rate_ * hvd::warmup_factor(epoch, scaled_ranks_, 1) *
+            set_rate(rate_ * hvd::warmup_factor(epoch, {.ranks = scaled_ranks_, .epochs = 1}) *
                      decay_.factor_at(double(kept_.progress.epoch)));
             mine += train_step(*batch, sampler.weight(step, batch_));
             kept_.progress.samples_done = sampler.done_after(step + 1, batch_);

@@ -232,9 +232,9 @@ TEST_CASE("Horovod's batch norm and callbacks have their form here") {
         const double epoch = 2, count = world.rank() + 1;
         std::vector<hvd::metric> metrics = {{"loss", 3.0}};
         hvd::average_metrics(world, metrics, count);
-        const double rate = hvd::scale_rate(0.1, world.size());
-        CHECK(rate * hvd::warmup_factor(epoch, world.size(), 5) <= rate);
-        const hvd::rate_schedule<> late{.multiplier = 0.1, .first_epoch = 30};
+        const double rate = hvd::scale_rate(0.1, {.ranks = world.size()});
+        CHECK(rate * hvd::warmup_factor(epoch, {.ranks = world.size(), .epochs = 5}) <= rate);
+        const hvd::rate_schedule late{0.1, {.start_epoch = 30}};
         CHECK(late.factor_at(epoch) == 1);
         const auto report = [](const std::vector<hvd::metric>& all) {
             CHECK(all[0].mean == doctest::Approx(3));

@@ -10,36 +10,50 @@ namespace callbacks_tests {
 using communicator = hvd_test::communicator;
 
 TEST_CASE("a rate is scaled by the ranks, by their root, or not at all") {
-    CHECK(hvd::scale_rate(0.1, 4) == doctest::Approx(0.4));
-    CHECK(hvd::scale_rate(0.1, 4, hvd::rate_rule::square_root) == doctest::Approx(0.2));
-    CHECK(hvd::scale_rate(0.1, 4, hvd::rate_rule::adasum) == doctest::Approx(0.1));
-    CHECK(hvd::scale_rate(0.1, 8, hvd::rate_rule::adasum, 4) == doctest::Approx(0.4));
-    CHECK_THROWS_WITH_AS(hvd::scale_rate(0.1, 0), doctest::Contains("at least 1 rank, not 0"),
+    CHECK(hvd::scale_rate(0.1, {.ranks = 4}) == doctest::Approx(0.4));
+    CHECK(hvd::scale_rate(0.1, {.ranks = 4, .rule = hvd::rate_rule::square_root}) ==
+          doctest::Approx(0.2));
+    CHECK(hvd::scale_rate(0.1, {.ranks = 4, .rule = hvd::rate_rule::adasum}) ==
+          doctest::Approx(0.1));
+    CHECK(
+        hvd::scale_rate(0.1, {.ranks = 8, .rule = hvd::rate_rule::adasum, .local_reduction = 4}) ==
+        doctest::Approx(0.4));
+    CHECK_THROWS_WITH_AS(hvd::scale_rate(0.1, {}),
+                         doctest::Contains(".ranks of at least 1, not 0,"), hvd::usage_error);
+    CHECK_THROWS_WITH_AS(hvd::scale_rate(0.1, {.ranks = 4, .local_reduction = -1}),
+                         doctest::Contains(".local_reduction of at least 1, not -1"),
                          hvd::usage_error);
 }
 
 TEST_CASE("warm-up goes from the rate of one rank to that of all, in a straight line") {
-    CHECK(hvd::warmup_factor(0, 4) == doctest::Approx(0.25));
-    CHECK(hvd::warmup_factor(2.5, 4) == doctest::Approx(0.625));
-    CHECK(hvd::warmup_factor(5, 4) == 1);
-    CHECK(hvd::warmup_factor(17, 4) == 1);
-    CHECK(hvd::warmup_factor(0, 4, 0) == 1);
-    CHECK(hvd::warmup_factor(0, 1) == 1);
-    CHECK_THROWS_WITH_AS(hvd::warmup_factor(1, 0), doctest::Contains("at least 1 rank, not 0"),
-                         hvd::usage_error);
+    CHECK(hvd::warmup_factor(0, {.ranks = 4}) == doctest::Approx(0.25));
+    CHECK(hvd::warmup_factor(2.5, {.ranks = 4}) == doctest::Approx(0.625));
+    CHECK(hvd::warmup_factor(5, {.ranks = 4}) == 1);
+    CHECK(hvd::warmup_factor(17, {.ranks = 4}) == 1);
+    CHECK(hvd::warmup_factor(0, {.ranks = 4, .epochs = 0}) == 1);
+    CHECK(hvd::warmup_factor(0, {.ranks = 1}) == 1);
+    CHECK(hvd::warmup_factor(1, {.ranks = 4, .epochs = 2}) == doctest::Approx(0.625));
+    const auto refused = [](double epoch, const hvd::warmup_options& options, const char* reason) {
+        CHECK_THROWS_WITH_AS(hvd::warmup_factor(epoch, options), doctest::Contains(reason),
+                             hvd::usage_error);
+    };
+    refused(1, {}, ".ranks of at least 1, not 0,");
+    refused(1, {.ranks = 4, .epochs = -2}, ".epochs of at least 0, not -2,");
+    refused(-1, {.ranks = 4}, "an epoch of at least 0, not -1");
+    refused(std::nan(""), {.ranks = 4}, "an epoch of at least 0, not ");
 }
 
 TEST_CASE(
     "schedules multiply by a number or a function, in whole epochs or smoothly, between their "
     "ends") {
-    const hvd::rate_schedule number{0.1, 30.0, 60.0};
+    const hvd::rate_schedule number{0.1, {.start_epoch = 30, .end_epoch = 60}};
     CHECK(number.factor_at(29.9) == 1);
     CHECK(number.factor_at(30) == 0.1);
     CHECK(number.factor_at(60) == 1);
     CHECK_FALSE(number.applies(60));
     const auto halved = [](double epoch) { return std::pow(0.5, epoch); };
     CHECK(hvd::rate_schedule{halved}.factor_at(1.9) == 0.5);
-    CHECK(hvd::rate_schedule{halved, 0.0, 100.0, false}.factor_at(1.5) ==
+    CHECK(hvd::rate_schedule{halved, {.staircase = false}}.factor_at(1.5) ==
           doctest::Approx(std::pow(0.5, 1.5)));
 }
 

@@ -204,6 +204,22 @@ TEST_CASE("compare_across snippet") {
     });
 }
 
+TEST_CASE("schedule snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        //! [schedule]
+        const double rate = hvd::scale_rate(0.1, {.ranks = world.size()});
+        const hvd::rate_schedule late{0.1, {.start_epoch = 30}};  // a tenth from epoch 30 on
+        const auto rate_at = [&](double epoch) {
+            return rate * hvd::warmup_factor(epoch, {.ranks = world.size(), .epochs = 5}) *
+                   late.factor_at(epoch);
+        };
+        //! [schedule]
+        CHECK(rate_at(0) == doctest::Approx(0.1));
+        CHECK(rate_at(5) == doctest::Approx(0.1 * world.size()));
+        CHECK(rate_at(30) == doctest::Approx(0.01 * world.size()));
+    });
+}
+
 TEST_CASE("sampler snippet") {
     hvd_test::on_ranks([](communicator& world) {
         network model;
@@ -217,7 +233,8 @@ TEST_CASE("sampler snippet") {
             optimizer.begin_epoch(epoch);  // a rank in another epoch is an error
             for (std::size_t step = 0; step < sampler.steps(32); ++step, ++steps) {
                 const double done = sampler.epoch_after(step, 32);  // 0.1: a tenth of epoch 0
-                optimizer.optimizer().rate = float(0.1 * hvd::warmup_factor(done, world.size()));
+                optimizer.optimizer().rate =
+                    float(0.1 * hvd::warmup_factor(done, {.ranks = world.size()}));
                 optimizer.zero_gradients();
                 for (const std::size_t sample : sampler.batch(step, 32)) model.learn(sample);
                 optimizer.step();
