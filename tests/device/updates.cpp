@@ -396,7 +396,7 @@ void check_clipped(std::size_t count, std::size_t gradient_shift) {
     rule.dampening = 0;
     const device_progress progress(rule, 0, on.stream, 0);
     for (const double part : {0.5, 2.0}) {  // the second is no limit
-        rule.largest_norm = part * std::sqrt(squares);
+        rule.max_norm = part * std::sqrt(squares);
         launch_measure(measured, progress, on.stream, 0);
         launch_update(rule, cut, progress, on.stream, 0);
         with_rule<A>(rule, 1, [&](const auto& r) { x.step_on_host(r, part < 1 ? part : 1); });

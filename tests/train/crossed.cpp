@@ -143,7 +143,7 @@ setting drawn(std::uint64_t number) {
     s.options.error_feedback = s.options.codec != hvd::gradient_codec::none && roll.often();
     s.in_part = roll.often();
     s.options.order = hvd::bucket_order(roll(3));
-    if (roll(4) == 0) s.options.unused = {roll(count)};
+    if (roll(4) == 0) s.options.may_be_unreported = {roll(count)};
     for (std::size_t p = 0; p < count; ++p)
         if (roll(3) == 0) s.group.push_back(p);
     s.scaled = s.options.skip_nonfinite && roll.often();

@@ -92,7 +92,8 @@ TEST_CASE("nothing_ready() of one gradient on the device counts as its report an
     });
 }
 
-TEST_CASE("the order of reports is learnt on the device, and an unused gradient stops no bucket") {
+TEST_CASE(
+    "the order of reports is learnt on the device, and an unreported gradient stops no bucket") {
     train_on_every_backend([](auto& world, auto& gpus) {
         for (const bool sharded : {false, true}) {
             trainer t(gpus, {.bucket_bytes = 1, .shard_state = sharded}),
@@ -101,7 +102,7 @@ TEST_CASE("the order of reports is learnt on the device, and an unused gradient 
                              .shard_state = sharded}),
                 named(gpus, {.bucket_bytes = 1,
                              .order = hvd::bucket_order::reverse,
-                             .unused = {2},
+                             .may_be_unreported = {2},
                              .shard_state = sharded});
             const indices reports = {0, 3, 1}, others = {3, 1, 0};
             CHECK(t.step(0, reports) == 1);

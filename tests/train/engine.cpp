@@ -62,7 +62,7 @@ std::vector<hvd::optimizer_options> all_options() {
     return {{},
             {.op = hvd::gradient_op::sum},
             {.groups = {{0, 2}}},
-            {.unused = {1}},
+            {.may_be_unreported = {1}},
             {.backward_passes_per_step = 2},
             {.backward_passes_per_step = 2, .average_passes = true},
             {.gradient_predivide_factor = 4},

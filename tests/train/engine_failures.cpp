@@ -223,7 +223,7 @@ TEST_CASE("an engine's optimizer refuses what is for communicators, and says wha
         CHECK(has(text_of<hvd::usage_error>(
                       [&] { trainer t(e, {.order = hvd::bucket_order::learnt_once}); }),
                   "as they are reported"));
-        CHECK(has(text_of<hvd::usage_error>([&] { trainer(e, {.unused = {7}}).step(); }),
+        CHECK(has(text_of<hvd::usage_error>([&] { trainer(e, {.may_be_unreported = {7}}).step(); }),
                   "parameter 7"));
         engine moved = std::move(e);
         CHECK(has(text_of<hvd::usage_error>([&] { trainer t(e); }), "moved from"));

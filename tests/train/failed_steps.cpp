@@ -288,7 +288,7 @@ TEST_CASE("options that differ are told by name on every rank before anything is
         differ("bucket_bytes", {.bucket_bytes = 7});
         differ("groups", {.groups = {{1, 0}}});
         differ("order", {.order = hvd::bucket_order::reverse});
-        differ("unused", {.unused = {1}});
+        differ("may_be_unreported", {.may_be_unreported = {1}});
         differ("backward_passes_per_step", {.backward_passes_per_step = 2});
         differ("average_passes", {.average_passes = true});
         differ("gradient_predivide_factor", {.gradient_predivide_factor = 2});

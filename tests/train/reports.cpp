@@ -176,7 +176,7 @@ TEST_CASE("a gradient that nobody reports stops no bucket from the second step o
             CHECK(t.optimizer.name(3) == "3");
             for (int step = 1; step < 12; ++step)
                 CHECK(t.step(step, reports) == (order == hvd::bucket_order::reverse ? 1 : 4));
-            trainer named(comm, 5, {.bucket_bytes = 1, .order = order, .unused = {3}});
+            trainer named(comm, 5, {.bucket_bytes = 1, .order = order, .may_be_unreported = {3}});
             for (int step = 0; step < 12; ++step) CHECK(named.step(step, reports) == 4);
             CHECK(named.values == t.values);
         }
@@ -185,7 +185,7 @@ TEST_CASE("a gradient that nobody reports stops no bucket from the second step o
 
 TEST_CASE("gradients that may stay unreported have buckets of their own") {
     hvd_test::on_ranks([](communicator& comm) {
-        trainer t(comm, 5, {.unused = {3, 1}});
+        trainer t(comm, 5, {.may_be_unreported = {3, 1}});
         CHECK(t.step(0, {4, 2, 0}) == 1);
         CHECK(t.optimizer.buckets() == 2);
         trainer learnt(comm, 5, {});
@@ -194,10 +194,11 @@ TEST_CASE("gradients that may stay unreported have buckets of their own") {
         CHECK(learnt.optimizer.buckets() == 1);
         CHECK(learnt.step(1, {4, 2}) == 1);
         CHECK(learnt.optimizer.buckets() == 2);
-        trainer wrong(comm, 2, {.unused = {2}});
-        CHECK_THROWS_WITH_AS(wrong.optimizer.step(),
-                             doctest::Contains("`unused` names parameter 2; there are 2"),
-                             hvd::usage_error);
+        trainer wrong(comm, 2, {.may_be_unreported = {2}});
+        CHECK_THROWS_WITH_AS(
+            wrong.optimizer.step(),
+            doctest::Contains("`may_be_unreported` names parameter 2; there are 2"),
+            hvd::usage_error);
     });
 }
 
@@ -410,13 +411,13 @@ TEST_CASE("reports of any order, number and rank train as steps without reports"
             o.backward_passes_per_step = 1 + int(below(alike, 3));
             o.average_passes = below(alike, 2) == 0;
             if (below(alike, 3) == 0) o.groups = {{0, 4}, {2, 5}};
-            if (below(alike, 3) == 0) o.unused = {below(alike, 6)};
+            if (below(alike, 3) == 0) o.may_be_unreported = {below(alike, 6)};
             if (below(alike, 4) == 0) o.op = hvd::gradient_op::adasum;
             else if (below(alike, 3) == 0) o.gradient_predivide_factor = 2;
             o.order = hvd::bucket_order(below(alike, 3));
             auto plain = o;
             plain.order = hvd::bucket_order::reverse;
-            plain.unused = {};
+            plain.may_be_unreported = {};
             trainer t(comm, 6, o), none(comm, 6, plain);
             for (int step = 1; step < 12; ++step) {
                 if (below(alike, 4) == 0) {

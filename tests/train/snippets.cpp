@@ -110,7 +110,7 @@ TEST_CASE("distributed_optimizer snippet") {
     });
 }
 
-TEST_CASE("no_sync and unused snippets") {
+TEST_CASE("no_sync and unreported snippets") {
     hvd_test::on_ranks([](communicator& world) {
         network model;
         hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.25f});
@@ -122,12 +122,12 @@ TEST_CASE("no_sync and unused snippets") {
         std::vector<float> head(2), d_head(2);
         optimizer.register_parameter("head", head, d_head);
         const auto backward = [&] { optimizer.gradient_ready(0); };
-        //! [unused]
+        //! [unreported]
         backward();
         optimizer.step();
         std::string names;
         for (const std::size_t i : optimizer.unreported()) names += optimizer.name(i) + " ";
-        //! [unused]
+        //! [unreported]
         CHECK(names == "head ");
     });
 }

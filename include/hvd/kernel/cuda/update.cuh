@@ -152,11 +152,11 @@ HVD_KERNEL_HOST_DEVICE void update_one(const update_tile& t, const Rule& rule, A
 // The factor that brings the measured norm down to the largest.
 HVD_KERNEL_HOST_DEVICE inline double clip_factor(const update_rule& rule,
                                                  const update_progress& now) {
-    if (rule.largest_norm > largest_number) return 1;                    // no limit
-    if (now.squares <= rule.largest_norm * rule.largest_norm) return 1;  // as without a limit
+    if (rule.max_norm > largest_number) return 1;                // no limit
+    if (now.squares <= rule.max_norm * rule.max_norm) return 1;  // as without a limit
     double norm = now.squares;
     root_of(norm);
-    return norm <= rule.largest_norm ? 1 : rule.largest_norm / norm;  // NaN of a NaN
+    return norm <= rule.max_norm ? 1 : rule.max_norm / norm;  // NaN of a NaN
 }
 
 // Updates one thread's share of a tile: a group by vectors where all is aligned, single elements

@@ -22,9 +22,9 @@ struct update_rule {
     update_kind kind = update_kind::sgd;
     bool nesterov = false, decoupled = false;
     double rate = 0.01, factor = 1, decay = 0;
-    double largest_norm = std::numeric_limits<double>::infinity();  // of the measured gradients
-    double momentum = 0, dampening = 0;                             // sgd
-    double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;              // adam
+    double max_norm = std::numeric_limits<double>::infinity();  // of the measured gradients
+    double momentum = 0, dampening = 0;                         // sgd
+    double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;          // adam
 
     // The numbers of state for each parameter.
     int states() const { return kind == update_kind::adam ? 2 : momentum != 0 ? 1 : 0; }

@@ -259,7 +259,7 @@ inline void launch_look(const update_rows& rows, const device_progress& progress
         rank);
 }
 
-// Enqueues one launch that adds up the squares of the gradients, for `largest_norm` of the rule.
+// Enqueues one launch that adds up the squares of the gradients, for `max_norm` of the rule.
 inline void launch_measure(const measured_rows& rows, const device_progress& progress,
                            cudaStream_t stream, int rank) {
     launch_on_device({rows.tiles(),

@@ -69,8 +69,8 @@ protected:
 
     // The changes of the gradients that the step makes, in this order.
     struct gradient_changes {
-        double factor, largest_norm;
-        bool clips() const { return largest_norm < std::numeric_limits<double>::infinity(); }
+        double factor, max_norm;
+        bool clips() const { return max_norm < std::numeric_limits<double>::infinity(); }
     };
 
     // Takes the gradients of synchronize() for the step.
@@ -80,7 +80,7 @@ protected:
             this->refuse("apply() of gradients that are not this optimizer's, or applied already");
         if (gradients.factor_ != 1 && !options_.skip_nonfinite)
             this->refuse("a loss_scale is for optimizers with .skip_nonfinite = true");
-        return {gradients.factor_, gradients.largest_norm_};
+        return {gradients.factor_, gradients.max_norm_};
     }
 
     static double factor_of(const synchronized_gradients<T, device>& gradients) {

@@ -252,7 +252,7 @@ private:
     void step_alone([[maybe_unused]] const Changes& changes, cudaStream_t stream) {
         if constexpr (!is_hvds) this->session().refuse_if_broken("apply()");
         if constexpr (is_hvds)
-            update_.step(optimizer_, changes.factor, changes.largest_norm, stream,
+            update_.step(optimizer_, changes.factor, changes.max_norm, stream,
                          this->stop_behind(stream));
         else if constexpr (device_optimizer_of<Optimizer, T>)
             optimizer_.step(std::span<const tensor_view<T, device>>(this->values_),

@@ -61,7 +61,7 @@ class device_update {
     using R = optimizers::number<T>;
     using views = std::span<const tensor_view<T, device>>;
     static constexpr int masters = keeps_masters<O> ? 1 : 0;  // slots before those of the rule
-    static constexpr std::size_t most_slots = masters + 2;
+    static constexpr std::size_t max_slots = masters + 2;
 
 public:
     explicit device_update(device_session& session) : session_(session) {}
@@ -106,11 +106,11 @@ public:
     bool has_started() const { return progress_.data() != nullptr; }
 
     // The largest norm is that of the gradients times the factor.
-    void step(const O& optimizer, double factor, double largest_norm, cudaStream_t stream,
+    void step(const O& optimizer, double factor, double max_norm, cudaStream_t stream,
               const std::uint32_t* stop) {
         update_rule rule = device_rule(optimizer);
         rule.factor = factor;
-        rule.largest_norm = largest_norm / factor;  // it is compared with the measured norm
+        rule.max_norm = max_norm / factor;  // it is compared with the measured norm
         launch_update(rule, rows_, progress_, stream, session_.rank(), update_work::finish, stop);
     }
 
@@ -206,7 +206,7 @@ public:
     }
 
 private:
-    using parameter_state = std::array<cuda_memory, most_slots>;
+    using parameter_state = std::array<cuda_memory, max_slots>;
 
     static std::byte* bytes_of(const tensor_view<T, device>& t) {
         return reinterpret_cast<std::byte*>(t.data());

@@ -28,8 +28,9 @@ void check_members(std::vector<char> grouped, const optimizer_options& options, 
             if (std::exchange(grouped[i], char(1)))
                 refuse("parameter ", i, " stands in groups more than once");
         }
-    for (const std::size_t i : options.unused)
-        if (i >= parameters) refuse("`unused` names parameter ", i, "; there are ", parameters);
+    for (const std::size_t i : options.may_be_unreported)
+        if (i >= parameters)
+            refuse("`may_be_unreported` names parameter ", i, "; there are ", parameters);
 }
 
 // Returns the groups of the options, without parameters that do not travel. `grouped` marks the

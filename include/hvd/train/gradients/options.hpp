@@ -56,7 +56,7 @@ struct optimizer_options {
     bucket_order order = bucket_order::adaptive;
     /// Gradients, by index, that may stay unreported. Their buckets are the last, so that they stop
     /// no others. See `unreported()`.
-    std::vector<std::size_t> unused = {};
+    std::vector<std::size_t> may_be_unreported = {};
     /// number of passes that add to the gradients before they travel
     int backward_passes_per_step = 1;
     /// divides by the number of passes; Horovod's Torch form does not. A step of which a rank has

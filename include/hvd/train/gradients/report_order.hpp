@@ -86,13 +86,13 @@ public:
     }
 
     // Returns the order that the ranks agreed on: by registration, from the last to the first,
-    // until they have learnt another one. `unused` come last.
+    // until they have learnt another one. Those in `may_be_unreported` come last.
     expected_reports expected(std::size_t parameters,
-                              const std::vector<std::size_t>& unused) const {
+                              const std::vector<std::size_t>& may_be_unreported) const {
         std::vector<std::int64_t> place = places_;
         place.resize(parameters);
         const auto last = std::int64_t(parameters) + 1;
-        for (const std::size_t i : unused) place[i] = last;
+        for (const std::size_t i : may_be_unreported) place[i] = last;
         expected_reports all;
         for (std::size_t i = parameters; i-- > 0;) {
             all.order.push_back(i);

@@ -64,9 +64,9 @@ public:
     [[nodiscard]] no_sync_scope no_sync() { return no_sync_scope(quiet_); }
 
     /// The parameters whose gradients this rank did not report in its last complete step with
-    /// reports. Their buckets start in `synchronize()`: name them in `optimizer_options::unused`.
-    /// Local, frozen and sparse ones are not in the list.
-    /// @snippet tests/train/snippets.cpp unused
+    /// reports. Their buckets start in `synchronize()`: name them in
+    /// `optimizer_options::may_be_unreported`. Local, frozen and sparse ones are not in the list.
+    /// @snippet tests/train/snippets.cpp unreported
     std::vector<std::size_t> unreported() const {
         std::vector<std::size_t> all;
         for (std::size_t i = 0; i < parameters_.size(); ++i)

@@ -415,8 +415,8 @@ void gradient_reducer<Steps>::make_buckets() {
 
 template <class Steps>
 bool gradient_reducer<Steps>::list_buckets(bool anew) {
-    member_lists members = bucket_members(parameters_, options_,
-                                          reports_.expected(parameters_.size(), options_.unused));
+    member_lists members = bucket_members(
+        parameters_, options_, reports_.expected(parameters_.size(), options_.may_be_unreported));
     if (!anew && members == steps_.buckets.members()) return false;
     steps_.fetch_residuals(parameters_);
     forget_agreement();

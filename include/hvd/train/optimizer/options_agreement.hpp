@@ -70,7 +70,7 @@ void say_options(const optimizer_options& o, Say&& say) {
     say("bucket_bytes", text(o.bucket_bytes));
     say("groups", groups);
     say("order", name_of(o.order));
-    say("unused", print_list(o.unused));
+    say("may_be_unreported", print_list(o.may_be_unreported));
     say("backward_passes_per_step", text(o.backward_passes_per_step));
     say("average_passes", text(o.average_passes));
     say("gradient_predivide_factor", text(o.gradient_predivide_factor));

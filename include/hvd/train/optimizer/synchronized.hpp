@@ -41,7 +41,7 @@ public:
           tensors_(other.tensors_),
           shared_(other.shared_),
           parts_(other.parts_),
-          largest_norm_(other.largest_norm_),
+          max_norm_(other.max_norm_),
           factor_(other.factor_),
           open_(std::exchange(other.open_, nullptr)) {}
     synchronized_gradients& operator=(synchronized_gradients&&) = delete;
@@ -84,8 +84,8 @@ private:
     int rank_;
     std::span<const tensor_view<T, Space>> tensors_, shared_;
     std::span<const detail::gradient_parts<T, Space>> parts_;
-    double largest_norm_ = std::numeric_limits<double>::infinity();  // for a step on the device
-    double factor_ = 1;  // that the step multiplies them by
+    double max_norm_ = std::numeric_limits<double>::infinity();  // for a step on the device
+    double factor_ = 1;                                          // that the step multiplies them by
     bool* open_;
 };
 
@@ -103,38 +103,38 @@ double global_norm(const synchronized_gradients<T>& gradients) {
 }
 
 namespace detail {
-inline void check_largest_norm(int rank, double largest) {
-    if (is_nan(largest) || !(largest >= 0))
-        refuse(rank, "gradients are to be clipped to a norm of ", largest,
+inline void check_max_norm(int rank, double max_norm) {
+    if (is_nan(max_norm) || !(max_norm >= 0))
+        refuse(rank, "gradients are to be clipped to a norm of ", max_norm,
                ", and that is at least 0");
 }
 
-// The factor that brings a norm down to the largest, as PyTorch's clip_grad_norm_ has it: a norm
+// The factor that brings a norm down to `max_norm`, as PyTorch's clip_grad_norm_ has it: a norm
 // that is NaN makes all gradients NaN, and an infinite one makes zeros of those that are finite.
-inline double clip_factor(double norm, double largest) {
-    if (!is_finite(largest)) return 1;
+inline double clip_factor(double norm, double max_norm) {
+    if (!is_finite(max_norm)) return 1;
     if (is_nan(norm)) return norm;
     if (!is_finite(norm)) return 0;
-    return norm > largest ? largest / norm : 1;
+    return norm > max_norm ? max_norm / norm : 1;
 }
 }  // namespace detail
 
-/// Scales the shared gradients so that their norm is at most `largest`, and returns their norm
+/// Scales the shared gradients so that their norm is at most `max_norm`, and returns their norm
 /// before. Local gradients stay as they are.
 ///
 /// A norm that is not finite does what it does in PyTorch: a NaN makes all shared gradients NaN, an
 /// infinity makes the finite ones zeros and the infinite ones NaN. So `skip_nonfinite` and a
-/// `loss_scale` still leave the step out. An infinite `largest` clips nothing.
-/// @throws hvd::usage_error for a `largest` that is negative or NaN, and as the options say.
+/// `loss_scale` still leave the step out. An infinite `max_norm` clips nothing.
+/// @throws hvd::usage_error for a `max_norm` that is negative or NaN, and as the options say.
 template <class T>
-double clip_by_norm(synchronized_gradients<T>& gradients, double largest,
+double clip_by_norm(synchronized_gradients<T>& gradients, double max_norm,
                     const clip_options& o = {}) {
-    detail::check_largest_norm(gradients.rank(), largest);
+    detail::check_max_norm(gradients.rank(), max_norm);
     const double norm = global_norm(gradients);
     if (o.error_if_nonfinite && !detail::is_finite(norm))
         detail::refuse(gradients.rank(), "the norm of the gradients is ", norm,
                        ", and clip_by_norm has .error_if_nonfinite");
-    const double factor = detail::clip_factor(norm, largest);
+    const double factor = detail::clip_factor(norm, max_norm);
     for (const auto& parts : gradients.parts_)
         parts.for_each([&](const tensor_view<T>& part) { detail::scale(part, factor); });
     return norm;
@@ -142,15 +142,16 @@ double clip_by_norm(synchronized_gradients<T>& gradients, double largest,
 
 /// Makes `apply` clip gradients on the device, without waiting on the host: it measures the norm of
 /// the shared gradients over all ranks, and the step takes each scaled down so that the norm is at
-/// most `largest`. The gradients themselves stay as they are. It is for hvd's own optimizers, whose
-/// `gradient_norm(stream)` reads the norm afterwards. A norm that is not finite does the same as on
-/// the host. There are no options: `gradient_norm(gradients, stream)` lets the host look before.
-/// @throws hvd::usage_error for a `largest` that is negative or NaN.
+/// most `max_norm`. The gradients themselves stay as they are. It is for hvd's own optimizers,
+/// whose `gradient_norm(stream)` reads the norm afterwards. A norm that is not finite does the same
+/// as on the host. There are no options: `gradient_norm(gradients, stream)` lets the host look
+/// before.
+/// @throws hvd::usage_error for a `max_norm` that is negative or NaN.
 /// @snippet tests/train/device_snippets.cpp clip_by_norm
 template <class T>
-void clip_by_norm(synchronized_gradients<T, device>& gradients, double largest) {
-    detail::check_largest_norm(gradients.rank(), largest);
-    if (largest < gradients.largest_norm_) gradients.largest_norm_ = largest;
+void clip_by_norm(synchronized_gradients<T, device>& gradients, double max_norm) {
+    detail::check_max_norm(gradients.rank(), max_norm);
+    if (max_norm < gradients.max_norm_) gradients.max_norm_ = max_norm;
 }
 
 }  // namespace hvd::inline v0
