@@ -41,9 +41,9 @@ struct batch {
 };
 
 inline hvd::gradient_codec codec_named(const std::string& name) {
-    if (name == "float16") return hvd::gradient_codec::float16;
-    if (name == "bfloat16") return hvd::gradient_codec::bfloat16;
-    return hvd::gradient_codec::none;
+    if (name == "float16") return hvd::codec::cast<hvd::float16>;
+    if (name == "bfloat16") return hvd::codec::cast<hvd::bfloat16>;
+    return hvd::codec::none;
 }
 
 /// One rank of a data-parallel training. Every rank has the whole model and a part of each batch.
@@ -60,8 +60,7 @@ public:
         : comm_(comm),
           kept_(kept),
           optimizer_(comm, kept.optimizer,
-                     {.codec = codec_named(options.codec),
-                      .error_feedback = options.codec != "none",
+                     {.codec = hvd::codec::error_feedback(codec_named(options.codec)),
                       .skip_nonfinite = mixed}),
           parameters_(kept.network.parameters(), optimizer_),
           batch_{options.batch_of(comm.size())},

@@ -48,8 +48,7 @@ void train(Communicator& comm, const options& options, const corpus& corpus) {
     if (chief) fmt::print("{} words, {} different ones\n", corpus.text.size(), corpus.words.size());
     skip_gram model(corpus, options.model);
     // A row's gradient is the sum over its pairs, as if they came one after the other.
-    hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<float>{},
-                                         {.op = hvd::gradient_op::sum});
+    hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<float>{}, {.op = hvd::sum});
     const auto vectors = optimizer.register_sparse("vectors", model.vectors(),
                                                    model.vectors_gradient(), model.dimensions());
     const auto contexts = optimizer.register_sparse("contexts", model.contexts(),

@@ -321,7 +321,7 @@ TEST_CASE("a null pointer with elements in a fused list is refused with its numb
         if (comm.size() > 1) {  // on one rank nothing travels, and the plan has no codec
             const auto coded = [&] {
                 static_cast<void>(
-                    comm.plan_allreduce(list, hvd::sum, {}, hvd::cast<hvd::bfloat16>{}));
+                    comm.plan_allreduce(list, hvd::sum, {}, hvd::codec::cast<hvd::bfloat16>));
             };
             check(coded);
         }

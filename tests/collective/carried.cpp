@@ -271,8 +271,9 @@ TEST_CASE("an error-feedback plan that is refused packs nothing: its next run ha
     on_every_transport_from(2, [](auto& comm) {
         const auto run = [&](bool refused_first) {
             std::vector<float> x = fractions(comm.rank(), 50);
-            auto plan = comm.plan_allreduce(hvd::fuse(x), hvd::sum, {},
-                                            hvd::error_feedback<hvd::cast<hvd::float16>>{});
+            auto plan =
+                comm.plan_allreduce(hvd::fuse(x), hvd::sum, {},
+                                    hvd::codec::error_feedback(hvd::codec::cast<hvd::float16>));
             if (refused_first) {
                 std::vector<float> other(50);
                 try {

@@ -34,8 +34,9 @@ TEST_CASE_TEMPLATE(
         for (const std::size_t length : lengths) {
             tensor<float> a(length), b(3);
             tensor<double> c(5);
-            auto plan = comm.plan_allreduce(hvd::fuse(a, c, b), hvd::sum,
-                                            {.prescale = 0.5, .postscale = 4}, hvd::cast<Half>{});
+            auto plan =
+                comm.plan_allreduce(hvd::fuse(a, c, b), hvd::sum, {.prescale = 0.5, .postscale = 4},
+                                    hvd::codec::cast<Half>);
             for (int step = 0; step < 3; ++step) {
                 fill(a, comm.rank());
                 fill(b, comm.rank() + step);
@@ -56,8 +57,8 @@ TEST_CASE_TEMPLATE(
     });
 }
 
-TEST_CASE_TEMPLATE("a plan whose codec changes nothing is the plan without one", Codec, hvd::none,
-                   hvd::error_feedback<hvd::none>) {
+TEST_CASE_TEMPLATE("a plan whose codec changes nothing is the plan without one", Codec,
+                   hvd::codec::none_t, hvd::codec::error_feedback_t<hvd::codec::none_t>) {
     on_every_transport([](auto& comm) {
         tensor<float> a(1000), column(30);
         tensor<double> b(5);
@@ -86,9 +87,9 @@ TEST_CASE_TEMPLATE("rounding errors of a codec are lost, and arrive late with er
     on_every_transport([](auto& comm) {
         const float fine = 1 + 1.0f / (1 << 12);  // it is no number of 16 bits
         tensor<float> x(1000), y(1000);
-        auto lossy = comm.plan_allreduce(x, hvd::average, {}, hvd::cast<Half>{});
-        auto late =
-            comm.plan_allreduce(y, hvd::average, {}, hvd::error_feedback<hvd::cast<Half>>{});
+        auto lossy = comm.plan_allreduce(x, hvd::average, {}, hvd::codec::cast<Half>);
+        auto late = comm.plan_allreduce(y, hvd::average, {},
+                                        hvd::codec::error_feedback(hvd::codec::cast<Half>));
         const int steps = 1024;
         double sum = 0;
         for (int step = 0; step < steps; ++step) {
@@ -106,7 +107,7 @@ TEST_CASE_TEMPLATE("rounding errors of a codec are lost, and arrive late with er
 TEST_CASE("an average by a codec is rounded once more, and the same on all ranks") {
     on_every_transport([](auto& comm) {
         tensor<float> x = input<float>(comm.rank(), 1001);
-        comm.plan_allreduce(x, hvd::average, {}, hvd::cast<hvd::bfloat16>{}).run();
+        comm.plan_allreduce(x, hvd::average, {}, hvd::codec::cast<hvd::bfloat16>).run();
         const auto sums = reference<float>(hvd::sum, comm.size());
         CHECK(wrong(x, 1001, [&](std::size_t i) {
                   const float mean = sums[i % period] / float(comm.size());
@@ -119,13 +120,13 @@ TEST_CASE("ranks with different codecs disagree, and none is kept waiting") {
     on_every_transport_from(2, [](auto& comm) {
         std::vector<float> x(10, 1);
         if (comm.rank() == 0)
-            CHECK_THROWS_AS(
-                static_cast<void>(comm.plan_allreduce(x, hvd::sum, {}, hvd::cast<hvd::bfloat16>{})),
-                hvd::mismatch_error);
+            CHECK_THROWS_AS(static_cast<void>(comm.plan_allreduce(x, hvd::sum, {},
+                                                                  hvd::codec::cast<hvd::bfloat16>)),
+                            hvd::mismatch_error);
         else
-            CHECK_THROWS_AS(
-                static_cast<void>(comm.plan_allreduce(x, hvd::sum, {}, hvd::cast<hvd::float16>{})),
-                hvd::mismatch_error);
+            CHECK_THROWS_AS(static_cast<void>(comm.plan_allreduce(x, hvd::sum, {},
+                                                                  hvd::codec::cast<hvd::float16>)),
+                            hvd::mismatch_error);
         check_that_it_works(comm);
     });
 }
@@ -136,7 +137,7 @@ TEST_CASE("a tensor with gaps is refused by a codec, with its number") {
         const auto column = hvd::view(x.data(), hvd::shape(5), hvd::strides(2));
         try {
             static_cast<void>(comm.plan_allreduce(hvd::fuse(y, column), hvd::sum, {},
-                                                  hvd::cast<hvd::bfloat16>{}));
+                                                  hvd::codec::cast<hvd::bfloat16>));
             FAIL("a plan was made");
         } catch (const hvd::usage_error& e) {
             CHECK(std::string(e.what()).find("tensor 1 has gaps") != std::string::npos);

@@ -368,7 +368,7 @@ TEST_CASE_TEMPLATE("the mean of finite 16-bit floats is finite, wherever the ran
 
             tensor<float> wide(n);
             std::fill_n(wide.data(), n, float(most));
-            auto coded = comm.plan_allreduce(wide, hvd::average, {}, hvd::cast<T>{});
+            auto coded = comm.plan_allreduce(wide, hvd::average, {}, hvd::codec::cast<T>);
             coded.run();
             CHECK(wrong(wide, n, [&](std::size_t) { return float(most); }) == 0);
 

@@ -11,7 +11,7 @@ void call(hvd::communicator<hvd::threads>& world, hvd::tensor_view<float, hvd::d
           hvd::tensor_view<__nv_bfloat16, hvd::device> y) {
     hvd::communicator<hvd::nccl> gpus(world);
     gpus.allreduce(x, hvd::average);
-    gpus.plan_allreduce(hvd::fuse(x, y), hvd::average, {}, hvd::cast<hvd::bfloat16>{}).run();
+    gpus.plan_allreduce(hvd::fuse(x, y), hvd::average, {}, hvd::codec::cast<hvd::bfloat16>).run();
     hvd::device_arena arena(gpus, 1 << 20);
     gpus.allreduce(arena.tensor<float>(hvd::shape(100)), hvd::max);
     hvd::communicator<hvd::staged<hvd::threads>> staged(world);

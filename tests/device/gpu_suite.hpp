@@ -68,7 +68,7 @@ inline void plans(gpu_communicator& gpus, const reporter& report) {
     const auto odd = hvd::device_view(a.data() + 1, 1001);
     auto plan =
         gpus.plan_allreduce(hvd::fuse(odd, b.view(), hvd::device_view(large.data() + 3, 1'000'000)),
-                            hvd::average, {}, hvd::cast<hvd::bfloat16>{});
+                            hvd::average, {}, hvd::codec::cast<hvd::bfloat16>);
     plan.run();
     report(a.values()[0] == 0 && a.values()[1] == 0.5f * float(n + 1) &&
                a.values()[1002] == float(1002 % 11 * (r + 1)),

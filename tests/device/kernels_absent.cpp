@@ -34,7 +34,7 @@ TEST_CASE("without kernels a plan that packs is refused, and the communicator wo
             check_refused([&] { (void)gpus.plan_allreduce(both, hvd::sum); });
             check_refused([&] { (void)gpus.plan_broadcast(both, hvd::root{0}); });
             check_refused([&] {
-                (void)gpus.plan_allreduce(a.view(), hvd::sum, {}, hvd::cast<hvd::bfloat16>{});
+                (void)gpus.plan_allreduce(a.view(), hvd::sum, {}, hvd::codec::cast<hvd::bfloat16>);
             });
             const tensor<hvd::bfloat16> narrow{hvd::bfloat16(1.0f)};
             check_refused([&] { gpus.allreduce(narrow.view(), hvd::sum, {.prescale = 0.3}); });

@@ -115,7 +115,7 @@ TEST_CASE("floats that travel as 16-bit ones") {
         };
         const tensor<float> a(numbers<float>(50, 1, r)), large(numbers<float>(200'001, 2, r));
         auto plan = gpus.plan_allreduce(hvd::fuse(a.view(), large.view()), hvd::average, {},
-                                        hvd::cast<hvd::bfloat16>{});
+                                        hvd::codec::cast<hvd::bfloat16>);
         plan.run();
         check_mean(a, 1);
         check_mean(large, 2);
@@ -135,12 +135,12 @@ TEST_CASE(
             for (const hvd::float16 x : a.values()) CHECK(float(x) == 40000);
             for (const hvd::float16 x : b.values()) CHECK(float(x) == 40000);
             gpus.plan_allreduce(c.view(), hvd::average, {.pack_below = below},
-                                hvd::cast<hvd::float16>{})
+                                hvd::codec::cast<hvd::float16>)
                 .run();
             CHECK(c.values() == std::vector<float>(10, 40000));
             gpus.plan_allreduce(d.view(), hvd::average,
                                 {.prescale = 0.01, .postscale = 100, .pack_below = below},
-                                hvd::cast<hvd::float16>{})
+                                hvd::codec::cast<hvd::float16>)
                 .run();
             CHECK(d.values()[9] == doctest::Approx(60000).epsilon(0.001));
         });
@@ -253,10 +253,11 @@ TEST_CASE("ranks that plan the same bytes in another way are told so") {
             // Codecs whose types are of one size.
             differs([&] {
                 if (odd)
-                    (void)gpus.plan_allreduce(five.view(), hvd::sum, {}, hvd::cast<hvd::float16>{});
+                    (void)gpus.plan_allreduce(five.view(), hvd::sum, {},
+                                              hvd::codec::cast<hvd::float16>);
                 else
                     (void)gpus.plan_allreduce(five.view(), hvd::sum, {},
-                                              hvd::cast<hvd::bfloat16>{});
+                                              hvd::codec::cast<hvd::bfloat16>);
             });
             // The same tensors, packed on one rank only.
             differs([&] {

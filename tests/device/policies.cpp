@@ -361,14 +361,14 @@ TEST_CASE("floats that travel as 16-bit ones have the bits of the host's plan") 
             for (int i = 0; i < 100; ++i) values.push_back(float(i * 7 + world.rank() * 13) / 11);
             const tensor<float> x(values), y(std::vector<float>(3, 40000));
             gpus.plan_allreduce(x.view(), hvd::average, {.prescale = 0.3, .postscale = 1.7},
-                                hvd::cast<hvd::bfloat16>{})
+                                hvd::codec::cast<hvd::bfloat16>)
                 .run();
             world
                 .plan_allreduce(values, hvd::average, {.prescale = 0.3, .postscale = 1.7},
-                                hvd::cast<hvd::bfloat16>{})
+                                hvd::codec::cast<hvd::bfloat16>)
                 .run();
             CHECK(x.values() == values);
-            gpus.plan_allreduce(y.view(), hvd::average, {}, hvd::cast<hvd::float16>{}).run();
+            gpus.plan_allreduce(y.view(), hvd::average, {}, hvd::codec::cast<hvd::float16>).run();
             CHECK(y.values() == std::vector<float>(3, 40000));  // a sum of two is no float16
         });
     CHECK(emulation::live_objects() == 0);
@@ -396,7 +396,7 @@ TEST_CASE("sums of float16 are kept small inside the nodes") {
         for (const hvd::float16 x : sum.values())
             CHECK(float(x) == doctest::Approx(600 * n).epsilon(0.001));
         const tensor<float> large(std::vector<float>(5, 40000));
-        gpus.plan_allreduce(large.view(), hvd::average, {}, hvd::cast<hvd::float16>{}).run();
+        gpus.plan_allreduce(large.view(), hvd::average, {}, hvd::codec::cast<hvd::float16>).run();
         CHECK(large.values() == std::vector<float>(5, 40000));
     });
     on_ranks<in_nodes>(4, 2, [](auto& gpus) {  // the host's step takes the whole of a large tensor

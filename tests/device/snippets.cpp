@@ -43,7 +43,7 @@ void nccl(world_type& world) {
                                     hvd::average);  // once: agreed, laid out
     step.run(compute);                              // every step
     auto half = gpus.plan_allreduce(hvd::fuse(w1.view(), w2.view()), hvd::average, {},
-                                    hvd::cast<hvd::bfloat16>{});
+                                    hvd::codec::cast<hvd::bfloat16>);
     //! [device_plan]
     half.run();
     CHECK(w2.values()[7] == 1);

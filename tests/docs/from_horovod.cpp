@@ -145,7 +145,7 @@ TEST_CASE("Horovod's training has its form here") {
 
         std::vector<hvd::tensor_view<float>> gradients = {hvd::view(dw.data(), dw.size())};
         hvd::distributed_gradients(world, gradients);
-        hvd::distributed_gradients(world, gradients, {.codec = hvd::gradient_codec::float16});
+        hvd::distributed_gradients(world, gradients, {.codec = hvd::codec::cast<hvd::float16>});
         CHECK(dw.front() == doctest::Approx(1));
 
         const std::size_t samples = 9, batch = 2;
@@ -176,12 +176,12 @@ TEST_CASE("Horovod's training has its form here") {
 TEST_CASE("Horovod's options of an optimizer have their form here") {
     hvd_test::on_ranks([](communicator& world) {
         for (const auto& options :
-             {hvd::optimizer_options{.codec = hvd::gradient_codec::float16},
+             {hvd::optimizer_options{.codec = hvd::codec::cast<hvd::float16>},
               hvd::optimizer_options{.backward_passes_per_step = 4, .average_passes = true},
               hvd::optimizer_options{.gradient_predivide_factor = 2.0},
               hvd::optimizer_options{.groups = {{0, 1}}},
               hvd::optimizer_options{.bucket_bytes = 1 << 20},
-              hvd::optimizer_options{.op = hvd::gradient_op::adasum},
+              hvd::optimizer_options{.op = hvd::adasum},
               hvd::optimizer_options{.scale_local = false}}) {
             std::vector<float> w(4, 1), dw(4, 1), v(2, 1), dv(2, 1);
             hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.5f},

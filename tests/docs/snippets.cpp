@@ -256,8 +256,8 @@ void plan(communicator& world) {
 void plan_with_codec(communicator& world) {
     std::vector<float> weights(12), bias(3);
     //! [plan_with_codec]
-    using codec = hvd::error_feedback<hvd::cast<hvd::bfloat16>>;
-    auto average = world.plan_allreduce(hvd::fuse(weights, bias), hvd::average, {}, codec{});
+    constexpr auto codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>);
+    auto average = world.plan_allreduce(hvd::fuse(weights, bias), hvd::average, {}, codec);
     std::fill(weights.begin(), weights.end(), float(world.rank()));
     average.run();  // 2 bytes an element travel
     //! [plan_with_codec]

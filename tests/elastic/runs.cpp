@@ -489,10 +489,10 @@ struct optimized : model {
 // commit after it makes.
 template <class Comm, class F>
 void for_each_way(Comm& comm, F check) {
-    using enum hvd::gradient_codec;
+    constexpr auto float16 = hvd::codec::cast<hvd::float16>;
     optimized first(comm), second(comm), halved(comm, {.codec = float16}),
-        with_feedback(comm, {.codec = float16, .error_feedback = true}),
-        by_adasum(comm, {.op = hvd::gradient_op::adasum}), careful(comm, {.skip_nonfinite = true});
+        with_feedback(comm, {.codec = hvd::codec::error_feedback(float16)}),
+        by_adasum(comm, {.op = hvd::adasum}), careful(comm, {.skip_nonfinite = true});
     hvd::engine engine(comm);
     optimized by_name(engine);
     check("nothing", 1, [] {});
@@ -601,7 +601,8 @@ TEST_CASE("a commit with local objects asks by a call of its own, which ends the
 }
 
 TEST_CASE("ranks that only step optimizers let newcomers in, after the same step") {
-    for (const auto codec : {hvd::gradient_codec::none, hvd::gradient_codec::float16}) {
+    for (const auto codec : std::initializer_list<hvd::gradient_codec>{
+             hvd::codec::none, hvd::codec::cast<hvd::float16>}) {
         elastic_job job(1, true);
         constexpr int most = 4;
         std::vector<std::map<int, std::int64_t>> began(most);  // by rank and size of the epoch

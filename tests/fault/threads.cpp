@@ -308,8 +308,9 @@ TEST_CASE("a rank without memory for a buffer refuses the call") {
     });
     expect_no_memory([&](communicator& comm) {
         return [&, x = shared]() mutable {
-            auto never_made = comm.plan_allreduce(hvd::fuse(x), hvd::average, {},
-                                                  hvd::error_feedback<hvd::cast<hvd::float16>>{});
+            auto never_made =
+                comm.plan_allreduce(hvd::fuse(x), hvd::average, {},
+                                    hvd::codec::error_feedback(hvd::codec::cast<hvd::float16>));
         };
     });
     shared.resize(100000);  // large enough for 7 ranks

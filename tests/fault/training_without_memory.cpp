@@ -71,16 +71,16 @@ std::vector<form<Comm>> all_forms() {
         {"gradients", [](Comm& c, tensors& t) { hvd::distributed_gradients(c, t.views()); }},
         {"gradients by Adasum",
          [](Comm& c, tensors& t) {
-             hvd::distributed_gradients(c, t.views(), {.op = gradient_op::adasum});
+             hvd::distributed_gradients(c, t.views(), {.op = hvd::adasum});
          }},
         {"gradients with a codec",
          [](Comm& c, tensors& t) {
-             hvd::distributed_gradients(c, t.views(), {.codec = gradient_codec::bfloat16});
+             hvd::distributed_gradients(c, t.views(), {.codec = hvd::codec::cast<hvd::bfloat16>});
          }},
         {"gradients but local ones, with a codec",
          [](Comm& c, tensors& t) {
              hvd::partial_distributed_gradients(c, t.views(), t.views(), t.local,
-                                                {.codec = gradient_codec::float16});
+                                                {.codec = hvd::codec::cast<hvd::float16>});
          }},
     };
     const auto add_sparse = [&](const char* name, sparse_policy policy, gradient_codec codec) {
@@ -90,10 +90,11 @@ std::vector<form<Comm>> all_forms() {
                                                  {.policy = policy, .codec = codec});
                        }});
     };
-    add_sparse("gathered rows", sparse_policy::gather, gradient_codec::none);
-    add_sparse("gathered rows with a codec", sparse_policy::gather, gradient_codec::float16);
-    add_sparse("rows as a table", sparse_policy::dense, gradient_codec::none);
-    add_sparse("rows as a table with a codec", sparse_policy::dense, gradient_codec::bfloat16);
+    add_sparse("gathered rows", sparse_policy::gather, hvd::codec::none);
+    add_sparse("gathered rows with a codec", sparse_policy::gather, hvd::codec::cast<hvd::float16>);
+    add_sparse("rows as a table", sparse_policy::dense, hvd::codec::none);
+    add_sparse("rows as a table with a codec", sparse_policy::dense,
+               hvd::codec::cast<hvd::bfloat16>);
     return all;
 }
 
@@ -269,12 +270,12 @@ TEST_CASE("a step for which one rank finds no memory ends on all ranks, and chan
     on_every_transport_from(2, [](auto& comm) {
         if (comm.size() > 3) return;
         using model = trained<std::remove_cvref_t<decltype(comm)>>;
-        const hvd::optimizer_options small = {.bucket_bytes = 1},
-                                     adasum = {.op = gradient_op::adasum},
-                                     codec = {.bucket_bytes = 1, .codec = gradient_codec::bfloat16},
+        const hvd::optimizer_options small = {.bucket_bytes = 1}, adasum = {.op = hvd::adasum},
+                                     codec = {.bucket_bytes = 1,
+                                              .codec = hvd::codec::cast<hvd::bfloat16>},
                                      feedback = {.bucket_bytes = 1,
-                                                 .codec = gradient_codec::bfloat16,
-                                                 .error_feedback = true},
+                                                 .codec = hvd::codec::error_feedback(
+                                                     hvd::codec::cast<hvd::bfloat16>)},
                                      finite = {.skip_nonfinite = true};
         const typename model::kind kinds[] = {
             {"reported buckets", small, false, true},

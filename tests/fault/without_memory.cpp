@@ -99,7 +99,7 @@ std::vector<form<Comm>> all_forms() {
         {"plan_allreduce with a codec",
          [](Comm& c, tensors& t) {
              c.plan_allreduce(t.fused(), hvd::sum, {},
-                              hvd::error_feedback<hvd::cast<hvd::bfloat16>>{})
+                              hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>))
                  .run();
          }},
         {"plan_broadcast", [](Comm& c, tensors& t) { c.plan_broadcast(t.fused()).run(); }},

@@ -88,7 +88,7 @@ bool plans(Comm& comm) {
     std::vector<float> x(100, float(comm.rank())), y(7, 1);
     auto sum = comm.plan_allreduce(hvd::fuse(x, y), hvd::sum);
     auto coded = comm.plan_allreduce(hvd::fuse(x), hvd::average, {},
-                                     hvd::error_feedback<hvd::cast<hvd::bfloat16>>{});
+                                     hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>));
     auto spread = comm.plan_broadcast(hvd::fuse(x, y));
     sum.run();
     coded.run();

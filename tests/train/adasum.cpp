@@ -178,7 +178,7 @@ TEST_CASE("adasum of many tensors takes as many calls as that of one") {
             std::vector<std::vector<float>> parameters(tensors, std::vector<float>(7, 1)),
                 gradients(tensors, std::vector<float>(7, float(comm.rank())));
             hvd::distributed_optimizer distributed(comm, hvd::optimizers::sgd<float>{},
-                                                   {.op = hvd::gradient_op::adasum});
+                                                   {.op = hvd::adasum});
             for (std::size_t t = 0; t < tensors; ++t)
                 distributed.register_parameter(std::to_string(t), parameters[t], gradients[t]);
             const int before = comm.observer().calls;

@@ -258,7 +258,7 @@ TEST_CASE("a checkpoint that a fused step can't go on from is refused and change
         using adam = optimizers::adam<float>;
         trainee<adam> model(comm, {30}, {.rate = 0.5f}, {"a"});
         hvd::distributed_optimizer optimizer(
-            comm, adam{}, {.codec = hvd::gradient_codec::bfloat16, .error_feedback = true});
+            comm, adam{}, {.codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>)});
         optimizer.register_parameter("a", model.value_views[0], model.gradient_views[0]);
         model.set_gradients(0);
         optimizer.step();

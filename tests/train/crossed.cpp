@@ -48,7 +48,7 @@ struct setting {
     int resumes_at = -1, overflows_at = -1;
     std::vector<std::size_t> group = {};  // the parameters of the second group
 
-    bool adasum() const { return options.op == hvd::gradient_op::adasum; }
+    bool adasum() const { return options.op == hvd::adasum; }
 
     // In an uneven setting a rank may be without samples in a step.
     bool has_samples(int rank, int step) const {
@@ -102,7 +102,7 @@ private:
 setting fused_of(const setting& any) {
     dice roll(any.number + 7777);
     setting s{.number = any.number, .options = {}, .parameters = any.parameters, .policy = {}};
-    s.options.op = roll.often() ? hvd::gradient_op::sum : hvd::gradient_op::average;
+    s.options.op = roll.often() ? hvd::sum : hvd::average;
     s.options.backward_passes_per_step = any.options.backward_passes_per_step;
     for (parameter& p : s.parameters) p = {dense, p.size * (1 + 9 * roll(2)), 0, 0};
     s.uneven = any.uneven;
@@ -116,8 +116,7 @@ setting drawn(std::uint64_t number) {
     dice roll(number);
     setting s{.number = number, .options = {}, .parameters = {}, .policy = {}};
     const bool has_masters = number % 3 == 2;
-    s.options.op = std::array{hvd::gradient_op::average, hvd::gradient_op::sum,
-                              hvd::gradient_op::adasum}[roll(has_masters ? 2 : 3)];
+    s.options.op = std::array{hvd::average, hvd::sum, hvd::adasum}[roll(has_masters ? 2 : 3)];
     const bool has_table = !s.adasum() && roll.often(), has_local = roll(3) == 0;
     const std::size_t count = 2 + roll(3);
     for (std::size_t p = 0; p < count; ++p) {
@@ -131,16 +130,19 @@ setting drawn(std::uint64_t number) {
     s.options.bucket_bytes = std::array<std::size_t, 3>{1, 256, 1 << 20}[roll(3)];
     s.policy = hvd::sparse_policy(roll(3));
     if (!s.adasum()) {
-        s.options.codec = hvd::gradient_codec(roll(3));
+        s.options.codec =
+            std::array<hvd::gradient_codec, 3>{hvd::codec::none, hvd::codec::cast<hvd::float16>,
+                                               hvd::codec::cast<hvd::bfloat16>}[roll(3)];
         s.options.gradient_predivide_factor =
-            s.options.op == hvd::gradient_op::average ? std::array{1.0, 4.0, 0.5}[roll(3)] : 1;
+            s.options.op == hvd::average ? std::array{1.0, 4.0, 0.5}[roll(3)] : 1;
         if (count > 3 && roll.often()) s.options.groups = {{3, 2}};
     }
     s.options.skip_nonfinite = roll(3) == 0;
     s.uneven = roll.often();
     s.reports = has_table || s.uneven || roll.often();
     if (!has_local && roll.often()) s.resumes_at = 1 + int(roll(steps - 1));
-    s.options.error_feedback = s.options.codec != hvd::gradient_codec::none && roll.often();
+    if (s.options.codec != hvd::codec::none && roll.often())
+        s.options.codec = hvd::codec::error_feedback(s.options.codec);
     s.in_part = roll.often();
     s.options.order = hvd::bucket_order(roll(3));
     if (roll(4) == 0) s.options.may_be_unreported = {roll(count)};
@@ -307,7 +309,7 @@ struct fused_trainee {
           gradients(made(s, memory)),
           value_views(views(values)),
           gradient_views(views(gradients)),
-          plan(s.options.op == hvd::gradient_op::sum
+          plan(s.options.op == hvd::sum
                    ? comm.plan_allreduce(hvd::fuse(gradient_views), hvd::sum)
                    : comm.plan_allreduce(hvd::fuse(gradient_views), hvd::average)),
           optimizer(hvd::fuse(value_views), {.rate = rate, .momentum = factor}) {}
@@ -401,7 +403,7 @@ private:
             std::vector<double> total(all[0].size());
             for (const auto& one : all)
                 for (std::size_t k = 0; k < total.size(); ++k)
-                    total[k] += one[k] / (s_.options.op == hvd::gradient_op::average ? size_ : 1);
+                    total[k] += one[k] / (s_.options.op == hvd::average ? size_ : 1);
             for (std::size_t r = 0; r < all.size(); ++r) {
                 const bool alone = s_.adasum() || s_.parameters[p].what == local;
                 auto& gradient = models_[r].gradients[p];
@@ -476,7 +478,7 @@ double tolerance(const setting& s, int size) {
     const double of_codec[] = {of_number, 1.0 / 2048, 1.0 / 256};
     double epsilon = of_codec[std::size_t(s.options.codec)];
     if (std::is_same_v<T, bfloat16>) epsilon = of_codec[2];
-    const double largest = (s.options.op == hvd::gradient_op::sum ? size : 1) *
+    const double largest = (s.options.op == hvd::sum ? size : 1) *
                            (s.options.average_passes ? 1 : s.options.backward_passes_per_step) *
                            (s.parameters.size() > 1 && s.parameters[1].what == table ? 4 : 1);
     return epsilon * largest * steps * 2 * rate * 4 + (s.adasum() ? 100 : 1) * 10 * of_number;

@@ -74,10 +74,10 @@ TEST_CASE("gradients on the device become those of the host, behind the stream t
     train_on_every_backend([](auto& world, auto& gpus) {
         for (const hvd::gradient_options& o :
              std::vector<hvd::gradient_options>{{},
-                                                {.op = hvd::gradient_op::sum},
+                                                {.op = hvd::sum},
                                                 {.prescale = 0.5, .postscale = 4},
-                                                {.codec = hvd::gradient_codec::bfloat16},
-                                                {.op = hvd::gradient_op::adasum}}) {
+                                                {.codec = hvd::codec::cast<hvd::bfloat16>},
+                                                {.op = hvd::adasum}}) {
             const auto expected = on_host(world, gpus.rank(), o);
             const stream s;
             const tensors g(on_each([](int, std::size_t n) { return std::vector<float>(n, -1); }));
@@ -85,7 +85,7 @@ TEST_CASE("gradients on the device become those of the host, behind the stream t
                 s.write(*g.owned[t], gradient(sizes[t], gpus.rank(), int(t)));
             hvd::distributed_gradients(gpus, g.views, o, s);
             cudaStreamSynchronize(s);
-            check_near(g.values(), expected, o.codec == hvd::gradient_codec::none ? 1e-5 : 0.3);
+            check_near(g.values(), expected, o.codec == hvd::codec::none ? 1e-5 : 0.3);
         }
     });
 }
@@ -127,7 +127,7 @@ TEST_CASE("a codec of doubles on the device is refused") {
         const tensor<double> g{1};
         const hvd::tensor_view<double, hvd::device> gradients[] = {g.view()};
         CHECK_THROWS_WITH_AS(
-            hvd::distributed_gradients(gpus, gradients, {.codec = hvd::gradient_codec::float16}),
+            hvd::distributed_gradients(gpus, gradients, {.codec = hvd::codec::cast<hvd::float16>}),
             doctest::Contains("a codec of device tensors is for gradients of float"),
             hvd::usage_error);
     });

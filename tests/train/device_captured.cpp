@@ -150,7 +150,7 @@ TEST_CASE("a first step, and one that needs the host, is not captured") {
             hvd::distributed_optimizer optimizer(gpus, optimizers::sgd<float>{.rate = 1});
             optimizer.register_parameter("w", w.view(), dw.view());
             hvd::distributed_optimizer by_adasum(gpus, optimizers::sgd<float>{.rate = 1},
-                                                 {.op = hvd::gradient_op::adasum});
+                                                 {.op = hvd::adasum});
             by_adasum.register_parameter("w", w.view(), dw.view());
             by_adasum.step(s);
             cudaStreamSynchronize(s);

@@ -70,8 +70,8 @@ TEST_CASE("a step runs on the communicator's GPU, whichever is current") {
         const std::vector<hvd::optimizer_options> all_options = {
             {.skip_nonfinite = true},
             {.shard_state = true},
-            {.codec = hvd::gradient_codec::bfloat16},
-            {.op = hvd::gradient_op::adasum}};
+            {.codec = hvd::codec::cast<hvd::bfloat16>},
+            {.op = hvd::adasum}};
         for (const hvd::optimizer_options& options : all_options) {
             cudaSetDevice(r);
             const tensor<float> w(floats(48, 1)), local{5}, dw(floats(48, -1)), dl{-1};
@@ -89,7 +89,7 @@ TEST_CASE("a step runs on the communicator's GPU, whichever is current") {
                 s.write(dl, floats{1});
                 if (step > 0) optimizer.gradient_ready(1, s);
                 auto gradients = optimizer.synchronize(s);
-                if (options.op != hvd::gradient_op::adasum) hvd::clip_by_norm(gradients, 100.0);
+                if (options.op != hvd::adasum) hvd::clip_by_norm(gradients, 100.0);
                 optimizer.apply(std::move(gradients), s);
                 CHECK(current() == other);
             }
@@ -97,7 +97,7 @@ TEST_CASE("a step runs on the communicator's GPU, whichever is current") {
             CHECK(s.values(w)[47] == doctest::Approx(0));  // Adam's first steps are its rate
             CHECK(s.values(local)[0] == doctest::Approx(4));
             CHECK(optimizer.skipped_steps(s) == 0);
-            if (options.op != hvd::gradient_op::adasum)
+            if (options.op != hvd::adasum)
                 CHECK(optimizer.gradient_norm(s) ==
                       doctest::Approx(std::sqrt(48.0) * double(n + 1) / 2));
             CHECK(current() == other);

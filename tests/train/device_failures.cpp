@@ -22,7 +22,7 @@ std::vector<hvd::optimizer_options> kinds_of_step() {
     return {{.order = order},
             {.order = order, .skip_nonfinite = true},
             {.order = order, .shard_state = true},
-            {.order = order, .codec = hvd::gradient_codec::bfloat16}};
+            {.order = order, .codec = hvd::codec::cast<hvd::bfloat16>}};
 }
 
 // A parameter of which each rank of four has a slice.

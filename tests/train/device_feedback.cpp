@@ -77,7 +77,7 @@ struct trainer {
             double sum = 0;
             for (int r = 0; r < ranks; ++r)
                 for (int pass = 0; pass < passes; ++pass) sum += double(element(step, pass, r, k));
-            if (options.op == gradient_op::average) sum /= ranks;
+            if (options.op == hvd::average) sum /= ranks;
             if (options.average_passes) sum /= passes;
             exact[k] += sum;
             largest[k] = std::max(largest[k], std::abs(sum));
@@ -92,7 +92,7 @@ struct trainer {
 
     // The sums of the ranks are in float, whose last bits may differ in every step.
     void check() const {
-        const double relative = options.codec == gradient_codec::float16 ? 2048 : 256;
+        const double relative = options.codec.travels_as<hvd::float16>() ? 2048 : 256;
         double most = 0;
         for (std::size_t k = 0; k < all_elements; ++k)
             most = std::max(most, std::abs(applied[k] - exact[k]) /
@@ -106,14 +106,14 @@ trainer(Comm&, const stream&, const hvd::optimizer_options&) -> trainer<Comm>;
 
 std::vector<hvd::optimizer_options> variants() {
     std::vector<hvd::optimizer_options> all = {
-        {.op = gradient_op::sum, .bucket_bytes = 1, .codec = gradient_codec::float16},
+        {.op = hvd::sum, .bucket_bytes = 1, .codec = hvd::codec::cast<hvd::float16>},
         {.groups = {{0, 3}},
          .backward_passes_per_step = 2,
          .average_passes = true,
          .gradient_predivide_factor = 3,
-         .codec = gradient_codec::bfloat16,
+         .codec = hvd::codec::cast<hvd::bfloat16>,
          .skip_nonfinite = true}};
-    for (auto& o : all) o.error_feedback = true;
+    for (auto& o : all) o.codec = hvd::codec::error_feedback(o.codec);
     return all;
 }
 
@@ -202,10 +202,10 @@ TEST_CASE(
             const stream s;
             const tensor<float> table(floats(4)), gradient(floats(4)), row(floats(2));
             const tensor<std::int64_t> index(std::vector<std::int64_t>{1});
-            hvd::distributed_optimizer optimizer(gpus, optimizers::sgd<float>{1},
-                                                 {.codec = gradient_codec::bfloat16,
-                                                  .error_feedback = true,
-                                                  .skip_nonfinite = true});
+            hvd::distributed_optimizer optimizer(
+                gpus, optimizers::sgd<float>{1},
+                {.codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>),
+                 .skip_nonfinite = true});
             const auto i =
                 optimizer.register_sparse("table", table.view(), gradient.view(), 2, policy);
             const float mine = 1 + 0.001f * float(gpus.rank());

@@ -40,12 +40,12 @@ TEST_CASE("ranks in different epochs are told so where they compare reductions, 
     const std::vector<hvd::optimizer_options> kinds = {
         {},
         {.shard_state = true},
-        {.codec = hvd::gradient_codec::bfloat16},
-        {.codec = hvd::gradient_codec::bfloat16, .error_feedback = true},
-        {.op = hvd::gradient_op::adasum}};
+        {.codec = hvd::codec::cast<hvd::bfloat16>},
+        {.codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>)},
+        {.op = hvd::adasum}};
     for (const auto& options : kinds)
         train_on_every_backend([&](auto& world, auto& gpus) {
-            const bool adasum = options.op == hvd::gradient_op::adasum;
+            const bool adasum = options.op == hvd::adasum;
             const stream s;
             const tensor<float> w(floats(48, 8)), dw(floats(48, 1));
             hvd::distributed_optimizer optimizer(gpus, optimizers::sgd<float>{.rate = 1}, options);
@@ -56,7 +56,7 @@ TEST_CASE("ranks in different epochs are told so where they compare reductions, 
             optimizer.step(s);
             CHECK(s.values(w) == floats(48, 6));
             s.write(dw, floats(48, 1));
-            const auto kind = options.shard_state || options.error_feedback
+            const auto kind = options.shard_state || options.codec.keeps_residual()
                                   ? collective::reduce_scatter
                                   : collective::allreduce;
             if (gpus.size() > 1 && (adasum || compares(gpus, kind))) {

@@ -257,7 +257,7 @@ TEST_CASE("options of the gradients mean on the device what they mean on the hos
     train_on_every_backend([](auto& world, auto& gpus) {
         const optimizers::sgd<float> optimizer{.rate = 0.125f, .momentum = 0.9f};
         for (const hvd::optimizer_options& options : std::vector<hvd::optimizer_options>{
-                 {.op = hvd::gradient_op::sum},
+                 {.op = hvd::sum},
                  {.bucket_bytes = 1},
                  {.groups = {{0, 3}}},
                  {.backward_passes_per_step = 2},
@@ -269,9 +269,10 @@ TEST_CASE("options of the gradients mean on the device what they mean on the hos
                   .backward_passes_per_step = 2,
                   .skip_nonfinite = true,
                   .shard_state = true},
-                 {.op = hvd::gradient_op::adasum}})
+                 {.op = hvd::adasum}})
             check_equals_host<float>(world, gpus, optimizer, options, 2e-5);
-        for (const auto codec : {hvd::gradient_codec::float16, hvd::gradient_codec::bfloat16})
+        for (const auto codec : std::initializer_list<hvd::gradient_codec>{
+                 hvd::codec::cast<hvd::float16>, hvd::codec::cast<hvd::bfloat16>})
             check_equals_host<float>(world, gpus, optimizer, {.codec = codec}, 0.02);
     });
 }

@@ -53,7 +53,7 @@ TEST_CASE("a step with reports of some gradients equals a step with none, on the
                  {.bucket_bytes = 1},
                  {.bucket_bytes = 1, .groups = {{0, 3}}, .backward_passes_per_step = 2},
                  {.bucket_bytes = 1, .shard_state = true},
-                 {.op = hvd::gradient_op::adasum}}) {
+                 {.op = hvd::adasum}}) {
             trainer some(gpus, o), none(gpus, o);
             for (auto* t : {&some, &none}) t->optimizer.freeze(1);
             for (int step = 0; step < 4; ++step) {

@@ -158,7 +158,7 @@ TEST_CASE("optimizers of the user step on the device") {
     train_on_every_backend([](auto&, auto& gpus) {
         const stream s;
         const tensor<float> w{1, 2}, dw{float(gpus.rank()), 1};
-        hvd::distributed_optimizer optimizer(gpus, users_sgd{}, {.op = hvd::gradient_op::sum});
+        hvd::distributed_optimizer optimizer(gpus, users_sgd{}, {.op = hvd::sum});
         optimizer.register_parameter("w", w.view(), dw.view());
         optimizer.step(s);
         const int n = gpus.size();
@@ -192,11 +192,11 @@ TEST_CASE("what the device has not is refused") {
     train_on<hvd::nccl>(2, 2, [](auto& world, auto& gpus) {
         using sgd = optimizers::sgd<float>;
         CHECK_THROWS_WITH_AS(hvd::distributed_optimizer(gpus, optimizers::sgd<double>{},
-                                                        {.codec = hvd::gradient_codec::float16}),
+                                                        {.codec = hvd::codec::cast<hvd::float16>}),
                              doctest::Contains("is for gradients of float"), hvd::usage_error);
         CHECK_THROWS_WITH_AS(
             hvd::distributed_optimizer(
-                gpus, sgd{}, {.codec = hvd::gradient_codec::float16, .shard_state = true}),
+                gpus, sgd{}, {.codec = hvd::codec::cast<hvd::float16>, .shard_state = true}),
             doctest::Contains("shard_state is for averages and sums without a codec"),
             hvd::usage_error);
         int steps = 0;

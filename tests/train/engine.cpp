@@ -60,16 +60,16 @@ std::vector<double> trained(Calls& calls, const Optimizer& optimizer,
 
 std::vector<hvd::optimizer_options> all_options() {
     return {{},
-            {.op = hvd::gradient_op::sum},
+            {.op = hvd::sum},
             {.groups = {{0, 2}}},
             {.may_be_unreported = {1}},
             {.backward_passes_per_step = 2},
             {.backward_passes_per_step = 2, .average_passes = true},
             {.gradient_predivide_factor = 4},
-            {.codec = hvd::gradient_codec::bfloat16},
-            {.codec = hvd::gradient_codec::float16, .error_feedback = true},
+            {.codec = hvd::codec::cast<hvd::bfloat16>},
+            {.codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::float16>)},
             {.skip_nonfinite = true},
-            {.op = hvd::gradient_op::adasum}};
+            {.op = hvd::adasum}};
 }
 
 // Takes note of the tensors of an engine, in the order in which they run.
@@ -143,7 +143,7 @@ TEST_CASE("several threads report, each for its layers") {
         engine e{comm};
         std::vector<std::vector<float>> x(layers), g(layers);
         hvd::distributed_optimizer optimizer(e, optimizers::sgd<float>{.rate = 1},
-                                             {.op = hvd::gradient_op::sum});
+                                             {.op = hvd::sum});
         for (std::size_t i = 0; i < layers; ++i) {
             x[i].assign(i + 1, 0);
             g[i].assign(i + 1, 0);
@@ -175,7 +175,7 @@ TEST_CASE("gradients that are not reported, frozen, local or nothing") {
         const float n = float(comm.size());
         std::vector<float> a(3), b(3), c(3), own(3), da(3), db(3), dc(3), downs(3);
         hvd::distributed_optimizer optimizer(e, optimizers::sgd<float>{.rate = 1},
-                                             {.op = hvd::gradient_op::sum, .scale_local = false});
+                                             {.op = hvd::sum, .scale_local = false});
         const auto ia = optimizer.register_parameter("a", a, da);
         const auto ib = optimizer.register_parameter("b", b, db);
         const auto ic = optimizer.register_parameter("c", c, dc);
@@ -227,8 +227,9 @@ TEST_CASE("sparse gradients travel by the names of their tables") {
             std::vector<float> table(40, 1), dtable(40), other(24, 2), dother(24), w(3), dw(3);
             hvd::distributed_optimizer optimizer(
                 calls, optimizers::sgd<float>{.rate = 0.1f},
-                {.codec = feedback ? hvd::gradient_codec::bfloat16 : hvd::gradient_codec::none,
-                 .error_feedback = feedback});
+                {.codec = feedback ? hvd::gradient_codec(hvd::codec::error_feedback(
+                                         hvd::codec::cast<hvd::bfloat16>))
+                                   : hvd::gradient_codec(hvd::codec::none)});
             const auto it = optimizer.register_sparse("table", table, dtable, 4, policy);
             const auto io = optimizer.register_sparse("other", other, dother, 3, policy);
             optimizer.register_parameter("w", w, dw);
@@ -424,7 +425,8 @@ TEST_CASE("a tape's gradients are combined by their names, or as one group") {
         engine e{comm};
         const float mean = float(comm.size() - 1) / 2;
         for (int step = 0; step < steps; ++step)
-            for (const auto codec : {hvd::gradient_codec::none, hvd::gradient_codec::bfloat16}) {
+            for (const auto codec : std::initializer_list<hvd::gradient_codec>{
+                     hvd::codec::none, hvd::codec::cast<hvd::bfloat16>}) {
                 std::vector<std::vector<float>> g(5);
                 std::vector<std::string> names;
                 std::vector<hvd::tensor_view<float>> views;
@@ -439,7 +441,7 @@ TEST_CASE("a tape's gradients are combined by their names, or as one group") {
         std::vector<float> a(3, float(comm.rank())), b(2, 1);
         const std::vector<hvd::tensor_view<float>> list = {hvd::view(a.data(), 3),
                                                            hvd::view(b.data(), 2)};
-        hvd::distributed_gradients(e, list, {.op = hvd::gradient_op::sum});
+        hvd::distributed_gradients(e, list, {.op = hvd::sum});
         CHECK(a[1] == doctest::Approx(mean * float(comm.size())));
         hvd::local_parameters local;
         local.register_local(list[1]);

@@ -26,7 +26,7 @@ struct run {
 
     explicit run(Calls& calls)
         : optimizer(calls, optimizers::adam<double>{.rate = 0.02},
-                    {.codec = hvd::gradient_codec::bfloat16, .error_feedback = true}) {
+                    {.codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>)}) {
         model.register_with(optimizer);
         optimizer.register_local("own", own, down);
     }

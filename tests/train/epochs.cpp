@@ -17,9 +17,9 @@ namespace {
 std::vector<hvd::optimizer_options> kinds_of_step() {
     return {{},
             {.bucket_bytes = 1},
-            {.codec = hvd::gradient_codec::bfloat16},
-            {.codec = hvd::gradient_codec::bfloat16, .error_feedback = true},
-            {.op = hvd::gradient_op::adasum},
+            {.codec = hvd::codec::cast<hvd::bfloat16>},
+            {.codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>)},
+            {.op = hvd::adasum},
             {.skip_nonfinite = true}};
 }
 

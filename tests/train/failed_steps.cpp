@@ -147,8 +147,8 @@ TEST_CASE(
 
 TEST_CASE("a step is abandoned where only what comes after the buckets can fail") {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
-        for (const hvd::optimizer_options& o : std::vector<hvd::optimizer_options>{
-                 {.skip_nonfinite = true}, {.op = hvd::gradient_op::adasum}}) {
+        for (const hvd::optimizer_options& o :
+             std::vector<hvd::optimizer_options>{{.skip_nonfinite = true}, {.op = hvd::adasum}}) {
             trainer t(comm, o);
             t.step();
             t.step();
@@ -237,7 +237,7 @@ TEST_CASE("parameters that one rank froze are told on all, and the optimizer ste
 
 TEST_CASE("an adasum step that fails leaves the parameters as they were") {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
-        trainer t(comm, {.op = hvd::gradient_op::adasum});
+        trainer t(comm, {.op = hvd::adasum});
         floats own(2, 1), d_own(2, 1), other(3);
         t.optimizer.register_local("own", own, d_own);
         t.step();
@@ -283,8 +283,8 @@ TEST_CASE("options that differ are told by name on every rank before anything is
             CHECK(t.a == floats(4, 1));
             check_in_step(comm);
         };
-        differ("op", {.op = hvd::gradient_op::sum});
-        differ("op", {.op = hvd::gradient_op::adasum});
+        differ("op", {.op = hvd::sum});
+        differ("op", {.op = hvd::adasum});
         differ("bucket_bytes", {.bucket_bytes = 7});
         differ("groups", {.groups = {{1, 0}}});
         differ("order", {.order = hvd::bucket_order::reverse});
@@ -292,7 +292,7 @@ TEST_CASE("options that differ are told by name on every rank before anything is
         differ("backward_passes_per_step", {.backward_passes_per_step = 2});
         differ("average_passes", {.average_passes = true});
         differ("gradient_predivide_factor", {.gradient_predivide_factor = 2});
-        differ("codec", {.codec = hvd::gradient_codec::float16});
+        differ("codec", {.codec = hvd::codec::cast<hvd::float16>});
         differ("scale_local", {.scale_local = false});
         differ("skip_nonfinite", {.skip_nonfinite = true});
     });
@@ -319,8 +319,8 @@ TEST_CASE("lists of a tape that only one rank can see to be wrong are told to th
         refused([&] { hvd::partial_distributed_gradients(comm, parameters, given, local); },
                 "2 parameters and 1 gradients");
         CHECK(d_own[0] == 8);  // a call that failed does not divide it
-        hvd::gradient_options o{.op = hvd::gradient_op::adasum};
-        if (comm.rank() == 1) o.codec = hvd::gradient_codec::float16;
+        hvd::gradient_options o{.op = hvd::adasum};
+        if (comm.rank() == 1) o.codec = hvd::codec::cast<hvd::float16>;
         refused([&] { hvd::distributed_gradients(comm, gradients, o); }, "there is a codec");
     });
 }

@@ -69,7 +69,7 @@ bits_type<T> bits_of(const T& x) {
 TEST_CASE_TEMPLATE("an infinity or NaN on one rank leaves the step out on all", T, float, double,
                    hvd::float16, hvd::bfloat16) {
     hvd_test::on_ranks([](communicator& comm) {
-        for (const auto op : {hvd::gradient_op::average, hvd::gradient_op::adasum})
+        for (const auto op : std::initializer_list<hvd::gradient_op>{hvd::average, hvd::adasum})
             for (const auto bad : {infinity<T>, nan<T>})
                 for (int culprit = 0; culprit < comm.size(); ++culprit) {
                     std::vector<T> w(70, T(1.0f)), dw(70, T(1.0f));
@@ -104,10 +104,11 @@ TEST_CASE("an overflow of the float16 codec lowers the loss scale, and leaves no
     hvd_test::on_ranks_from(2, [](communicator& comm) {
         for (const bool feedback : {false, true}) {
             std::vector<float> w(37, 1), dw(37, 1);
-            hvd::distributed_optimizer optimizer(comm, optimizers::sgd<float>{1},
-                                                 {.codec = hvd::gradient_codec::float16,
-                                                  .error_feedback = feedback,
-                                                  .skip_nonfinite = true});
+            const hvd::gradient_codec cast = hvd::codec::cast<hvd::float16>;
+            hvd::distributed_optimizer optimizer(
+                comm, optimizers::sgd<float>{1},
+                {.codec = feedback ? hvd::codec::error_feedback(cast) : cast,
+                 .skip_nonfinite = true});
             optimizer.register_parameter("w", w, dw);
             hvd::loss_scale scale{.value = 1024};
             dw.assign(37, 1024 * 128);  // above the largest float16
@@ -174,9 +175,9 @@ TEST_CASE("codecs: overflows become infinities, NaNs stay, subnormals are exact"
     std::vector<hvd::float16> wire(n);
     for (std::size_t i = 0; i < n; ++i) from[i] = i % 3 == 0 ? 70000.0f : 0x1p-24f * float(i);
     write_bits(from[1], nan<float>);
-    hvd::error_feedback<hvd::cast<hvd::float16>>::encode(from.data(), n, wire.data(), 1,
-                                                         residual.data());
-    hvd::cast<hvd::float16>::decode(wire.data(), n, back.data(), 1);
+    hvd::codec::error_feedback_t<hvd::codec::cast_t<hvd::float16>>::encode(
+        from.data(), n, wire.data(), 1, residual.data());
+    hvd::codec::cast_t<hvd::float16>::decode(wire.data(), n, back.data(), 1);
     CHECK(all_finite(residual));
     for (std::size_t i = 2; i < n; ++i) {
         CHECK(finite(wire[i]) == (i % 3 != 0));

@@ -29,7 +29,7 @@ constexpr std::size_t total = 188;
 
 // The largest error of one rounding of `y`.
 double rounding(gradient_codec codec, double y) {
-    return codec == gradient_codec::float16 ? std::max(std::abs(y) / 2048, 3e-8)
+    return codec.travels_as<hvd::float16>() ? std::max(std::abs(y) / 2048, 3e-8)
                                             : std::abs(y) / 256;
 }
 
@@ -82,7 +82,7 @@ struct trainer {
             double sum = 0;
             for (int r = 0; r < ranks; ++r)
                 for (int pass = 0; pass < passes; ++pass) sum += double(element(step, pass, r, k));
-            if (options.op == gradient_op::average) sum /= ranks;
+            if (options.op == hvd::average) sum /= ranks;
             if (options.average_passes) sum /= passes;
             exact[k] += sum;
             largest[k] = std::max(largest[k], std::abs(sum));
@@ -107,9 +107,10 @@ struct trainer {
 
 std::vector<hvd::optimizer_options> variants() {
     std::vector<hvd::optimizer_options> all;
-    for (const auto codec : {gradient_codec::float16, gradient_codec::bfloat16}) {
+    for (const auto codec : std::initializer_list<hvd::gradient_codec>{
+             hvd::codec::cast<hvd::float16>, hvd::codec::cast<hvd::bfloat16>}) {
         all.push_back({.codec = codec});
-        all.push_back({.op = gradient_op::sum, .bucket_bytes = 1, .codec = codec});
+        all.push_back({.op = hvd::sum, .bucket_bytes = 1, .codec = codec});
         all.push_back({.groups = {{0, 4}, {1}},
                        .backward_passes_per_step = 2,
                        .average_passes = true,
@@ -117,7 +118,7 @@ std::vector<hvd::optimizer_options> variants() {
                        .codec = codec,
                        .skip_nonfinite = true});
     }
-    for (auto& o : all) o.error_feedback = true;
+    for (auto& o : all) o.codec = hvd::codec::error_feedback(o.codec);
     return all;
 }
 
@@ -140,7 +141,7 @@ TEST_CASE("with error feedback nothing is lost of gradients that differ between 
             constexpr int steps = 1000;
             std::vector<float> x(2), dx(2);
             hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1},
-                                                   {.codec = codec, .error_feedback = true});
+                                                   {.codec = hvd::codec::error_feedback(codec)});
             distributed.register_parameter("x", x, dx);
             for (int step = 0; step < steps; ++step) {
                 dx.assign(2, float(gradient));
@@ -149,8 +150,9 @@ TEST_CASE("with error feedback nothing is lost of gradients that differ between 
             return std::abs(x[1] + steps * exact_mean);
         };
         const int rank = comm.rank(), size = comm.size();
-        CHECK(lost(gradient_codec::bfloat16, 1 + 0.001 * rank, 1 + 0.0005 * (size - 1)) < 0.008);
-        CHECK(lost(gradient_codec::float16, rank == 0 ? 1e-8 : 0, 1e-8 / size) < 6e-8);
+        CHECK(lost(hvd::codec::cast<hvd::bfloat16>, 1 + 0.001 * rank, 1 + 0.0005 * (size - 1)) <
+              0.008);
+        CHECK(lost(hvd::codec::cast<hvd::float16>, rank == 0 ? 1e-8 : 0, 1e-8 / size) < 6e-8);
     });
 }
 
@@ -231,7 +233,8 @@ TEST_CASE("a step that one rank abandons fails on the others, and consumes no re
 
 TEST_CASE("residuals stay with their parameters while others are frozen") {
     hvd_test::on_ranks([](communicator& comm) {
-        trainer<float> t(comm, {.codec = gradient_codec::bfloat16, .error_feedback = true});
+        trainer<float> t(comm,
+                         {.codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>)});
         for (int step = 0; step < 40; ++step) {
             if (step % 4 == 0) t.optimizer.freeze(3);
             if (step % 4 == 2) t.optimizer.unfreeze(3);
@@ -246,7 +249,7 @@ TEST_CASE(
     hvd_test::on_ranks([](communicator& comm) {
         using hvd::sparse_policy;
         for (const auto policy : {sparse_policy::gather, sparse_policy::dense})
-            for (const auto op : {gradient_op::average, gradient_op::sum}) {
+            for (const auto op : std::initializer_list<hvd::gradient_op>{hvd::average, hvd::sum}) {
                 constexpr std::size_t rows = 8, columns = 3;
                 const int size = comm.size();
                 std::vector<float> table(rows * columns), gradient(table.size());
@@ -254,9 +257,8 @@ TEST_CASE(
                 hvd::distributed_optimizer distributed(
                     comm, optimizers::sgd<float>{1},
                     {.op = op,
-                     .gradient_predivide_factor = op == gradient_op::average ? 3.0 : 1,
-                     .codec = gradient_codec::bfloat16,
-                     .error_feedback = true});
+                     .gradient_predivide_factor = op == hvd::average ? 3.0 : 1,
+                     .codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>)});
                 const std::size_t i =
                     distributed.register_sparse("table", table, gradient, columns, policy);
                 const auto value = [&](int step, int rank, std::size_t k) {
@@ -271,7 +273,7 @@ TEST_CASE(
                                 const float x = value(step, r, std::size_t(row) * columns + c);
                                 if (step % 4 != 1)
                                     exact[std::size_t(row) * columns + c] +=
-                                        double(x) / (op == gradient_op::average ? size : 1);
+                                        double(x) / (op == hvd::average ? size : 1);
                                 if (r != comm.rank()) continue;
                                 if (c == 0) mine.indices.push_back(row);
                                 mine.values.push_back(x);
@@ -285,7 +287,7 @@ TEST_CASE(
                     double most = 0;
                     for (std::size_t k = 0; k < table.size(); ++k)
                         most = std::max(most, std::abs(applied[k] - exact[k]));
-                    CHECK(most < (op == gradient_op::average ? 0.005 : 0.005 * size));
+                    CHECK(most < (op == hvd::average ? 0.005 : 0.005 * size));
                 }
             }
     });
@@ -326,9 +328,9 @@ TEST_CASE("the residuals of rows are in checkpoints, and files without residuals
     hvd_test::on_ranks([](communicator& comm) {
         const hvd_test::shared_folder folder(comm);
         auto alone = comm.split(comm.rank(), 0);
-        const hvd::optimizer_options options{.gradient_predivide_factor = 2,
-                                             .codec = gradient_codec::bfloat16,
-                                             .error_feedback = true};
+        const hvd::optimizer_options options{
+            .gradient_predivide_factor = 2,
+            .codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>)};
         const auto run = [&](communicator& where, const hvd::optimizer_options& o, bool loads,
                              int steps, float value) {
             std::vector<float> table(4), gradient(4);
@@ -362,7 +364,7 @@ TEST_CASE("gradients of 16 bits that travel in another type of 16 bits lose noth
         std::vector<hvd::bfloat16> w(1), dw(1);
         hvd::distributed_optimizer optimizer(
             comm, hvd::optimizers::float_masters<hvd::bfloat16, hvd::optimizers::sgd<float>>{{1}},
-            {.codec = gradient_codec::float16, .error_feedback = true});
+            {.codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::float16>)});
         optimizer.register_parameter("w", w, dw);
         const auto of = [](int rank) { return hvd::bfloat16(0.11f + 0.003f * float(rank)); };
         double mean = 0, applied = 0;
@@ -381,7 +383,7 @@ TEST_CASE("a gradient that is too large for its type leaves no residual without 
         std::vector<hvd::float16> w(1), dw(1);
         hvd::distributed_optimizer optimizer(
             comm, hvd::optimizers::float_masters<hvd::float16, hvd::optimizers::sgd<float>>{{1}},
-            {.op = gradient_op::sum, .codec = gradient_codec::bfloat16, .error_feedback = true});
+            {.op = hvd::sum, .codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>)});
         optimizer.register_parameter("w", w, dw);
         dw[0] = hvd::float16(40000.0f);  // bfloat16 holds the sum, and float16 that of one rank
         optimizer.step();

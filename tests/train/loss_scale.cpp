@@ -27,7 +27,7 @@ TEST_CASE("gradients that vanish in 16 bits arrive if the loss is scaled") {
             std::vector<float> w(3), dw(3);
             hvd::distributed_optimizer optimizer(
                 comm, optimizers::sgd<float>{1},
-                {.codec = hvd::gradient_codec::float16, .skip_nonfinite = true});
+                {.codec = hvd::codec::cast<hvd::float16>, .skip_nonfinite = true});
             optimizer.register_parameter("w", w, dw);
             hvd::loss_scale scale{.value = value, .interval = 3};
             for (int step = 0; step < 7; ++step) {
@@ -46,7 +46,8 @@ TEST_CASE("gradients that vanish in 16 bits arrive if the loss is scaled") {
 TEST_CASE("an overflow on one rank leaves the step out on all and lowers the scale of all") {
     hvd_test::on_ranks([](communicator& comm) {
         for (int culprit = 0; culprit < comm.size(); ++culprit)
-            for (const auto codec : {hvd::gradient_codec::none, hvd::gradient_codec::float16}) {
+            for (const auto codec : std::initializer_list<hvd::gradient_codec>{
+                     hvd::codec::none, hvd::codec::cast<hvd::float16>}) {
                 std::vector<float> w(2), dw(2);
                 hvd::distributed_optimizer optimizer(comm, optimizers::sgd<float>{1},
                                                      {.codec = codec, .skip_nonfinite = true});
@@ -61,7 +62,7 @@ TEST_CASE("an overflow on one rank leaves the step out on all and lowers the sca
                 CHECK(w[0] == -1);
                 CHECK(scale.value == 512);
                 CHECK(scale.good_steps == 0);
-                if (codec == hvd::gradient_codec::float16) {  // 2^17 is too large for it
+                if (codec.travels_as<hvd::float16>()) {  // 2^17 is too large for it
                     CHECK_FALSE(step(comm.rank() == culprit ? 256 : 1));
                     CHECK(scale.value == 256);
                 }
@@ -108,8 +109,8 @@ TEST_CASE("a scaled loss trains to the same bits, with each option, and as one r
     const std::vector<hvd::optimizer_options> kinds = {
         {},
         {.bucket_bytes = 1},
-        {.op = hvd::gradient_op::sum},
-        {.op = hvd::gradient_op::adasum},
+        {.op = hvd::sum},
+        {.op = hvd::adasum},
         {.backward_passes_per_step = 2, .average_passes = true},
         {.gradient_predivide_factor = 3}};
     hvd_test::on_ranks([&](communicator& comm) {
@@ -147,8 +148,7 @@ TEST_CASE("a scaled loss trains to the same bits, with each option, and as one r
                 };
                 const auto plain = trained(false), scaled = trained(true);
                 CHECK(plain == scaled);
-                if (options.op == hvd::gradient_op::average && !clips &&
-                    options.backward_passes_per_step == 1) {
+                if (options.op == hvd::average && !clips && options.backward_passes_per_step == 1) {
                     auto alone = hvd_test::trained_alone(
                         optimizers::sgd<double>{.rate = 0.02, .momentum = 0.9}, 8);
                     alone.push_back(scaled.back());

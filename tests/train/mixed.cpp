@@ -87,8 +87,8 @@ TEST_CASE("sparse gradients that travel in 16 bits train within their rounding")
         const auto with = [&](hvd::gradient_codec codec) {
             return trained(comm, sgd, {.codec = codec}, table_is::gathered, true);
         };
-        CHECK(hvd_test::distance(with(hvd::gradient_codec::float16), expected) < 2e-3);
-        CHECK(hvd_test::distance(with(hvd::gradient_codec::bfloat16), expected) < 2e-2);
+        CHECK(hvd_test::distance(with(hvd::codec::cast<hvd::float16>), expected) < 2e-3);
+        CHECK(hvd_test::distance(with(hvd::codec::cast<hvd::bfloat16>), expected) < 2e-2);
     });
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("error feedback adds a row's rounding errors to its next gradient") {
             std::vector<float> table(4), gradient(4);
             hvd::distributed_optimizer distributed(
                 comm, optimizers::sgd<float>{1},
-                {.codec = hvd::gradient_codec::bfloat16, .error_feedback = true});
+                {.codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>)});
             const std::size_t i = distributed.register_sparse("table", table, gradient, 2, policy);
             for (int step = 0; step < 128; ++step) {
                 const std::int64_t row = step % 2;
@@ -120,7 +120,7 @@ TEST_CASE("an overflow of the codec in a row of doubles leaves no residual behin
         std::vector<double> table(2), gradient(2);
         hvd::distributed_optimizer distributed(
             comm, optimizers::sgd<double>{1},
-            {.codec = hvd::gradient_codec::float16, .error_feedback = true});
+            {.codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::float16>)});
         const std::size_t i = distributed.register_sparse("table", table, gradient, 1);
         distributed.gradient_ready(i, hvd::sparse_rows<double>{{0}, {1e6}});
         distributed.step();
@@ -203,8 +203,7 @@ TEST_CASE("wrong sparse registrations and reports are refused with the name and 
         distributed.step();
         CHECK(a[3] == -2);
 
-        hvd::distributed_optimizer adasum(comm, optimizers::sgd<float>{},
-                                          {.op = hvd::gradient_op::adasum});
+        hvd::distributed_optimizer adasum(comm, optimizers::sgd<float>{}, {.op = hvd::adasum});
         refused([&] { adasum.register_sparse("a", a, da, 2); }, "this optimizer's op is Adasum");
     });
 }
@@ -234,7 +233,7 @@ TEST_CASE("on direct<mpi>, which reduces no 16-bit floats, everything else is th
     CHECK(da[0] == doctest::Approx(mean));
     const auto halved = [&] {
         hvd::distributed_optimizer other(comm, optimizers::sgd<float>{1},
-                                         {.codec = hvd::gradient_codec::float16});
+                                         {.codec = hvd::codec::cast<hvd::float16>});
     };
     CHECK_THROWS_WITH_AS(halved(), doctest::Contains("does not reduce 16-bit floats"),
                          hvd::usage_error);

@@ -141,8 +141,7 @@ TEST_CASE("sum is the average times the number of ranks; passes are averaged on 
     hvd_test::on_ranks([](communicator& comm) {
         const optimizers::sgd<double> sgd{0.01};
         const auto summed = hvd_test::trained_alone(sgd, steps, comm.size());
-        CHECK(hvd_test::distance(trained(comm, sgd, {.op = hvd::gradient_op::sum}, true), summed) <
-              1e-9);
+        CHECK(hvd_test::distance(trained(comm, sgd, {.op = hvd::sum}, true), summed) < 1e-9);
         const auto halved = hvd_test::trained_alone(sgd, steps, 0.5);
         CHECK(hvd_test::distance(
                   trained(comm, sgd, {.backward_passes_per_step = 2, .average_passes = true}, true),
@@ -154,17 +153,20 @@ TEST_CASE("gradients that travel in 16 bits train within their rounding") {
     hvd_test::on_ranks([](communicator& comm) {
         const optimizers::sgd<double> sgd{0.05};
         const auto expected = hvd_test::trained_alone(sgd, steps);
-        CHECK(hvd_test::distance(trained(comm, sgd, {.codec = hvd::gradient_codec::float16}, true),
-                                 expected) < 2e-3);
-        CHECK(hvd_test::distance(trained(comm, sgd, {.codec = hvd::gradient_codec::bfloat16}, true),
-                                 expected) < 2e-2);
+        CHECK(hvd_test::distance(
+                  trained(comm, sgd, {.codec = hvd::codec::cast<hvd::float16>}, true), expected) <
+              2e-3);
+        CHECK(hvd_test::distance(
+                  trained(comm, sgd, {.codec = hvd::codec::cast<hvd::bfloat16>}, true), expected) <
+              2e-2);
     });
 }
 
 TEST_CASE("a codec keeps the scales of passes and of the predivide factor") {
     hvd_test::on_ranks([](communicator& comm) {
-        for (const auto codec : {hvd::gradient_codec::none, hvd::gradient_codec::float16,
-                                 hvd::gradient_codec::bfloat16}) {
+        for (const auto codec : std::initializer_list<hvd::gradient_codec>{
+                 hvd::codec::none, hvd::codec::cast<hvd::float16>,
+                 hvd::codec::cast<hvd::bfloat16>}) {
             std::vector<float> x(3), gradient(3);
             hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1},
                                                    {.backward_passes_per_step = 2,
@@ -186,9 +188,10 @@ TEST_CASE("error feedback adds rounding errors to the next gradient") {
         const auto after = [&](auto element, bool feedback) {
             using T = decltype(element);
             std::vector<T> x(3), gradient(3);
+            const hvd::gradient_codec cast = hvd::codec::cast<hvd::bfloat16>;
             hvd::distributed_optimizer distributed(
                 comm, optimizers::sgd<T>{1},
-                {.codec = hvd::gradient_codec::bfloat16, .error_feedback = feedback});
+                {.codec = feedback ? hvd::codec::error_feedback(cast) : cast});
             distributed.register_parameter("x", x, gradient);
             for (int step = 0; step < 64; ++step) {
                 gradient.assign(3, T(1 + small));
@@ -207,7 +210,7 @@ TEST_CASE("a residual stays with its parameter while others are frozen and unfro
         std::vector<float> w(4), dw(4), other(4), d_other(4);
         hvd::distributed_optimizer distributed(
             comm, optimizers::sgd<float>{1},
-            {.codec = hvd::gradient_codec::bfloat16, .error_feedback = true});
+            {.codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>)});
         distributed.register_parameter("w", w, dw);
         distributed.register_parameter("other", other, d_other);
         for (int step = 0; step < 64; ++step) {
@@ -223,7 +226,7 @@ TEST_CASE("a residual stays with its parameter while others are frozen and unfro
 
 TEST_CASE("16-bit parameters are trained, by averages and by Adasum") {
     hvd_test::on_ranks([](communicator& comm) {
-        for (const auto op : {hvd::gradient_op::average, hvd::gradient_op::adasum}) {
+        for (const auto op : std::initializer_list<hvd::gradient_op>{hvd::average, hvd::adasum}) {
             std::vector<hvd::bfloat16> x(3), gradient(3, hvd::bfloat16(2.0f));
             hvd::distributed_optimizer distributed(
                 comm, optimizers::sgd<hvd::bfloat16>{.rate = hvd::bfloat16(0.5f), .momentum = 0.9f},
@@ -442,7 +445,7 @@ TEST_CASE("gradients are clipped between synchronize and apply, alike on all ran
 
 TEST_CASE("a step with an infinity on one rank is skipped on all") {
     hvd_test::on_ranks([](communicator& comm) {
-        for (const auto op : {hvd::gradient_op::average, hvd::gradient_op::adasum}) {
+        for (const auto op : std::initializer_list<hvd::gradient_op>{hvd::average, hvd::adasum}) {
             std::vector<float> a(4, 1.0f), da(4, 0.5f);
             hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1},
                                                    {.op = op, .skip_nonfinite = true});
@@ -466,7 +469,7 @@ TEST_CASE("the adasum optimizer combines the changes of the ranks' own steps") {
         for (double& x : expected) x *= -0.25;
         hvd::adasum_allreduce(comm, expected);
         hvd::distributed_optimizer distributed(comm, optimizers::sgd<double>{0.25},
-                                               {.op = hvd::gradient_op::adasum});
+                                               {.op = hvd::adasum});
         distributed.register_parameter("a", a, da);
         distributed.step();
         CHECK(hvd_test::distance(a, expected) < 1e-12);
@@ -478,7 +481,7 @@ TEST_CASE("the adasum optimizer steps with the sum or the mean of its passes, lo
         for (const bool averages : {false, true}) {
             std::vector<double> a(3), da(3, 6), own(2), d_own(2, 6);  // the sums of two passes
             hvd::distributed_optimizer distributed(comm, optimizers::sgd<double>{0.5},
-                                                   {.op = hvd::gradient_op::adasum,
+                                                   {.op = hvd::adasum,
                                                     .backward_passes_per_step = 2,
                                                     .average_passes = averages,
                                                     .scale_local = false});
@@ -546,10 +549,11 @@ void check_answers(communicator& comm, const hvd::optimizer_options& options,
 
 TEST_CASE("a question goes with the gradients of a step, and changes no bit of them") {
     hvd_test::on_ranks([](communicator& comm) {
-        using enum hvd::gradient_codec;
+        constexpr auto float16 = hvd::codec::cast<hvd::float16>;
+        constexpr auto bfloat16 = hvd::codec::cast<hvd::bfloat16>;
         for (const hvd::optimizer_options& options : std::vector<hvd::optimizer_options>{
                  {},
-                 {.op = hvd::gradient_op::sum},
+                 {.op = hvd::sum},
                  {.bucket_bytes = 1},
                  {.gradient_predivide_factor = 1e9},
                  {.gradient_predivide_factor = 1e9, .codec = float16},
@@ -564,13 +568,13 @@ TEST_CASE("a question goes with the gradients of a step, and changes no bit of t
         check_answers<double>(comm, {.bucket_bytes = 1}, {is_long, 2});
         CHECK(answer_of_step<double>(comm, {}, {is_long}, 0) == answer::none);
         check_answers<double>(comm, {.codec = float16}, {is_long});
-        check_answers<float>(comm, {.op = hvd::gradient_op::adasum}, {7, 2});
+        check_answers<float>(comm, {.op = hvd::adasum}, {7, 2});
         for (const std::size_t bucket_bytes : {0, 1})
             check_answers<float>(
-                comm, {.bucket_bytes = bucket_bytes, .codec = float16, .error_feedback = true},
+                comm, {.bucket_bytes = bucket_bytes, .codec = hvd::codec::error_feedback(float16)},
                 {7, 300});
         check_answers<double>(
-            comm, {.gradient_predivide_factor = 1e9, .codec = bfloat16, .error_feedback = true},
+            comm, {.gradient_predivide_factor = 1e9, .codec = hvd::codec::error_feedback(bfloat16)},
             {is_long});
     });
 }
@@ -678,12 +682,10 @@ TEST_CASE("wrong registrations, reports and orders are refused with the name") {
         };
         refused([&] { with({.backward_passes_per_step = 0}); }, "backward_passes_per_step is 0");
         refused([&] { with({.gradient_predivide_factor = 0}); }, "gradient_predivide_factor is 0");
-        refused([&] { with({.op = hvd::gradient_op::sum, .gradient_predivide_factor = 2}); },
+        refused([&] { with({.op = hvd::sum, .gradient_predivide_factor = 2}); },
                 "part of an average");
-        refused(
-            [&] { with({.op = hvd::gradient_op::adasum, .codec = hvd::gradient_codec::float16}); },
-            "the op is Adasum");
-        refused([&] { with({.error_feedback = true}); }, "error_feedback is part of a codec");
+        refused([&] { with({.op = hvd::adasum, .codec = hvd::codec::cast<hvd::float16>}); },
+                "the op is Adasum");
         hvd::distributed_optimizer grouped(comm, optimizers::sgd<float>{}, {.groups = {{0}, {0}}});
         grouped.register_parameter("a", a, da);
         refused([&] { grouped.step(); }, "in groups more than once");

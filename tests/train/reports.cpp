@@ -77,14 +77,14 @@ void check_in_step(communicator& comm) {
 
 TEST_CASE("a step with reports of some gradients has the bits of a step with none") {
     hvd_test::on_ranks([](communicator& comm) {
-        for (const hvd::optimizer_options& o : std::vector<hvd::optimizer_options>{
-                 {.bucket_bytes = 1},
-                 {.bucket_bytes = 12},
-                 {},
-                 {.groups = {{0, 3}}},
-                 {.op = hvd::gradient_op::sum, .backward_passes_per_step = 2},
-                 {.op = hvd::gradient_op::adasum},
-                 {.codec = hvd::gradient_codec::bfloat16}}) {
+        for (const hvd::optimizer_options& o :
+             std::vector<hvd::optimizer_options>{{.bucket_bytes = 1},
+                                                 {.bucket_bytes = 12},
+                                                 {},
+                                                 {.groups = {{0, 3}}},
+                                                 {.op = hvd::sum, .backward_passes_per_step = 2},
+                                                 {.op = hvd::adasum},
+                                                 {.codec = hvd::codec::cast<hvd::bfloat16>}}) {
             trainer some(comm, 5, o), none(comm, 5, o);
             for (auto* t : {&some, &none}) t->optimizer.freeze(1);
             for (int step = 0; step < 4; ++step) {
@@ -412,7 +412,7 @@ TEST_CASE("reports of any order, number and rank train as steps without reports"
             o.average_passes = below(alike, 2) == 0;
             if (below(alike, 3) == 0) o.groups = {{0, 4}, {2, 5}};
             if (below(alike, 3) == 0) o.may_be_unreported = {below(alike, 6)};
-            if (below(alike, 4) == 0) o.op = hvd::gradient_op::adasum;
+            if (below(alike, 4) == 0) o.op = hvd::adasum;
             else if (below(alike, 3) == 0) o.gradient_predivide_factor = 2;
             o.order = hvd::bucket_order(below(alike, 3));
             auto plain = o;

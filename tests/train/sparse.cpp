@@ -47,7 +47,7 @@ void check_equals_dense(communicator& comm, const hvd::sparse_options& o, double
         for (int r = 0; r < comm.size(); ++r) {
             const auto theirs = dense_of(rows_of<T>(r, count_on(r, most)));
             for (std::size_t i = 0; i < expected.size(); ++i)
-                expected[i] += theirs[i] / (o.op == hvd::gradient_op::average ? comm.size() : 1);
+                expected[i] += theirs[i] / (o.op == hvd::average ? comm.size() : 1);
         }
         const auto result = hvd::sparse_allreduce<communicator, T>(comm, mine, rows, columns, o);
         CHECK(hvd_test::distance(dense_of(result), expected) < tolerance);
@@ -66,13 +66,14 @@ TEST_CASE("a sparse allreduce equals the dense one, whichever way it takes") {
     hvd_test::on_ranks([](communicator& comm) {
         for (const auto policy :
              {hvd::sparse_policy::gather, hvd::sparse_policy::dense, hvd::sparse_policy::automatic})
-            for (const auto op : {hvd::gradient_op::average, hvd::gradient_op::sum}) {
+            for (const auto op : std::initializer_list<hvd::gradient_op>{hvd::average, hvd::sum}) {
                 check_equals_dense<double>(comm, {.policy = policy, .op = op}, 1e-12);
                 check_equals_dense<float>(comm, {.policy = policy, .op = op}, 1e-4);
                 check_equals_dense<float>(
-                    comm, {.policy = policy, .op = op, .codec = hvd::gradient_codec::float16}, 0.1);
+                    comm, {.policy = policy, .op = op, .codec = hvd::codec::cast<hvd::float16>},
+                    0.1);
                 check_equals_dense<float>(
-                    comm, {.policy = policy, .op = op, .codec = hvd::gradient_codec::bfloat16},
+                    comm, {.policy = policy, .op = op, .codec = hvd::codec::cast<hvd::bfloat16>},
                     0.5);
             }
     });
@@ -166,8 +167,8 @@ TEST_CASE("ranks that disagree on the table or the options of a sparse allreduce
         differ("rows", 6000000, 2, same);
         differ("columns", 4, 100000, same);
         differ("policy", 4, 2, {hvd::sparse_policy::dense});
-        differ("operation", 4, 2, {same.policy, hvd::gradient_op::sum});
-        differ("codec", 4, 2, {same.policy, same.op, hvd::gradient_codec::float16});
+        differ("operation", 4, 2, {same.policy, hvd::sum});
+        differ("codec", 4, 2, {same.policy, same.op, hvd::codec::cast<hvd::float16>});
         int one = 1;
         comm.allreduce(one, hvd::sum);
         CHECK(one == comm.size());
@@ -179,10 +180,10 @@ TEST_CASE(
     hvd_test::on_ranks([](communicator& comm) {
         const hvd::sparse_rows<float> mine = {{1}, {60000}};
         for (const auto policy : {hvd::sparse_policy::gather, hvd::sparse_policy::dense})
-            for (const auto op : {hvd::gradient_op::average, hvd::gradient_op::sum}) {
+            for (const auto op : std::initializer_list<hvd::gradient_op>{hvd::average, hvd::sum}) {
                 const auto result = hvd::sparse_allreduce<communicator, float>(
-                    comm, mine, 4, 1, {policy, op, hvd::gradient_codec::float16});
-                const int times = op == hvd::gradient_op::sum ? comm.size() : 1;
+                    comm, mine, 4, 1, {policy, op, hvd::codec::cast<hvd::float16>});
+                const int times = op == hvd::sum ? comm.size() : 1;
                 CHECK(result.values[0] == doctest::Approx(60000 * times).epsilon(1e-3));
             }
     });

@@ -133,26 +133,26 @@ TEST_CASE("a tape's gradients are averaged, summed, or combined by adasum; local
         reduce({});
         CHECK(dw[2] == doctest::Approx(mean));
         CHECK(d_own[1] == doctest::Approx(double(comm.rank()) / comm.size()));
-        reduce({.op = hvd::gradient_op::sum, .prescale = 2, .scale_local = false});
+        reduce({.op = hvd::sum, .prescale = 2, .scale_local = false});
         CHECK(dw[2] == doctest::Approx(2 * total));
         CHECK(d_own[1] == comm.rank());
         std::vector<double> expected(3, comm.rank());
         hvd::adasum_allreduce(comm, expected);
-        reduce({.op = hvd::gradient_op::adasum});
+        reduce({.op = hvd::adasum});
         CHECK(dw == expected);
         // Whole numbers below 2^8 and their halves are exact in 16 bits.
-        for (const auto codec : {hvd::gradient_codec::float16, hvd::gradient_codec::bfloat16}) {
+        for (const auto codec : std::initializer_list<hvd::gradient_codec>{
+                 hvd::codec::cast<hvd::float16>, hvd::codec::cast<hvd::bfloat16>}) {
             reduce({.prescale = 2, .postscale = 0.5, .codec = codec});
             CHECK(dw[2] == mean);
             CHECK(d_own[1] == doctest::Approx(double(comm.rank()) / comm.size()));
         }
         dw.assign(3, 1.0 + 1.0 / (1 << 20));
         const std::vector<hvd::tensor_view<double>> fine = {hvd::view(dw.data(), 3)};
-        hvd::distributed_gradients(comm, fine, {.codec = hvd::gradient_codec::float16});
+        hvd::distributed_gradients(comm, fine, {.codec = hvd::codec::cast<hvd::float16>});
         CHECK(dw[0] == 1);
-        CHECK_THROWS_WITH_AS(
-            reduce({.op = hvd::gradient_op::adasum, .codec = hvd::gradient_codec::float16}),
-            doctest::Contains("there is a codec"), hvd::usage_error);
+        CHECK_THROWS_WITH_AS(reduce({.op = hvd::adasum, .codec = hvd::codec::cast<hvd::float16>}),
+                             doctest::Contains("there is a codec"), hvd::usage_error);
 
         const std::vector<hvd::tensor_view<double>> fewer = {hvd::view(dw.data(), 3)};
         CHECK_THROWS_WITH_AS(hvd::partial_distributed_gradients(comm, parameters, fewer, local),

@@ -20,7 +20,7 @@ namespace {
 template <class T, class Optimizer>
 std::vector<double> two_steps(communicator& comm, const Optimizer& optimizer) {
     std::vector<T> value = {T(1)}, gradient(1);
-    hvd::distributed_optimizer distributed(comm, optimizer, {.op = hvd::gradient_op::sum});
+    hvd::distributed_optimizer distributed(comm, optimizer, {.op = hvd::sum});
     distributed.register_parameter("w", value, gradient);
     std::vector<double> seen;
     for (const T wanted : {T(0.5), T(0.25)}) {
@@ -130,10 +130,9 @@ TEST_CASE("masters are saved and broadcast, and frozen parameters keep theirs") 
 
 TEST_CASE("masters and Adasum are refused") {
     hvd_test::on_ranks([](communicator& comm) {
-        CHECK_THROWS_WITH_AS(hvd::distributed_optimizer(comm, masters_of<hvd::bfloat16>(),
-                                                        {.op = hvd::gradient_op::adasum}),
-                             doctest::Contains("float_masters are for averages and sums"),
-                             hvd::usage_error);
+        CHECK_THROWS_WITH_AS(
+            hvd::distributed_optimizer(comm, masters_of<hvd::bfloat16>(), {.op = hvd::adasum}),
+            doctest::Contains("float_masters are for averages and sums"), hvd::usage_error);
     });
 }
 

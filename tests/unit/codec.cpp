@@ -93,8 +93,8 @@ TEST_CASE_TEMPLATE("encoding scales, then rounds; decoding converts, then scales
     const std::vector<float> x = any_floats(100);
     std::vector<T> wire(x.size());
     std::vector<float> back(x.size());
-    hvd::cast<T>::encode(x.data(), x.size(), wire.data(), 0.25);
-    hvd::cast<T>::decode(wire.data(), wire.size(), back.data(), 4);
+    hvd::codec::cast_t<T>::encode(x.data(), x.size(), wire.data(), 0.25);
+    hvd::codec::cast_t<T>::decode(wire.data(), wire.size(), back.data(), 4);
     for (std::size_t i = 0; i < x.size(); ++i) {
         if (std::isnan(x[i])) {
             CHECK(std::isnan(back[i]));
@@ -111,8 +111,8 @@ TEST_CASE_TEMPLATE("error feedback loses nothing over many steps", T, bfloat16, 
     std::vector<T> wire(gradient.size());
     const int steps = 1000;
     for (int s = 0; s < steps; ++s) {
-        hvd::error_feedback<hvd::cast<T>>::encode(gradient.data(), gradient.size(), wire.data(), 1,
-                                                  residual.data());
+        hvd::codec::error_feedback_t<hvd::codec::cast_t<T>>::encode(
+            gradient.data(), gradient.size(), wire.data(), 1, residual.data());
         for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += float(wire[i]);
     }
     for (std::size_t i = 0; i < sum.size(); ++i)
@@ -124,8 +124,8 @@ TEST_CASE("a residual is never an infinity or a NaN") {
                                   std::numeric_limits<float>::quiet_NaN(), 1};
     std::vector<float> residual(x.size());
     std::vector<float16> wire(x.size());
-    hvd::error_feedback<hvd::cast<float16>>::encode(x.data(), x.size(), wire.data(), 1,
-                                                    residual.data());
+    hvd::codec::error_feedback_t<hvd::codec::cast_t<float16>>::encode(
+        x.data(), x.size(), wire.data(), 1, residual.data());
     CHECK(std::isinf(float(wire[0])));
     CHECK(residual == std::vector<float>(x.size()));
 }

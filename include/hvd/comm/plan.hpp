@@ -268,12 +268,12 @@ public:
     }
 
     /// Plans an allreduce with a codec, which sets the type in which floats travel.
-    /// `hvd::cast<hvd::bfloat16>{}` halves the bytes.
-    /// `hvd::error_feedback<hvd::cast<hvd::bfloat16>>{}` also adds its rounding errors in the next
-    /// run, for which the plan keeps a float per element. Each rank's elements are multiplied by
-    /// `.prescale` before they are rounded, and the results by `.postscale` after they have been
-    /// widened. Elements of other types travel as they are. On one rank nothing travels, and
-    /// nothing is rounded. `hvd::none{}` is the plan without a codec.
+    /// `hvd::codec::cast<hvd::bfloat16>` halves the bytes.
+    /// `hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>)` also adds its rounding errors
+    /// in the next run, for which the plan keeps a float per element. Each rank's elements are
+    /// multiplied by `.prescale` before they are rounded, and the results by `.postscale` after
+    /// they have been widened. Elements of other types travel as they are. On one rank nothing
+    /// travels, and nothing is rounded. `hvd::codec::none_t{}` is the plan without a codec.
     /// @throws as above; hvd::usage_error for a float tensor with gaps, hvd::mismatch_error if
     /// codecs differ.
     /// @snippet tests/docs/snippets.cpp plan_with_codec

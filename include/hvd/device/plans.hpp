@@ -213,11 +213,11 @@ public:
     ///
     /// **Collective**: all ranks agree on tensors, operation and scales here, once. If they differ,
     /// they get `hvd::mismatch_error`. `codec` sets the type in which floats travel:
-    /// `hvd::cast<hvd::bfloat16>{}` halves the bytes.
+    /// `hvd::codec::cast<hvd::bfloat16>` halves the bytes.
     /// @throws hvd::usage_error for calls that this backend can't make; the other ranks then get
     /// hvd::peer_error.
     /// @snippet tests/device/snippets.cpp device_plan
-    template <class X, class Op, class Codec = none>
+    template <class X, class Op, class Codec = codec::none_t>
         requires operation_like<Op>
     device_plan plan_allreduce(X&& tensors, const Op& op, const device_plan_options& o = {},
                                Codec = {}) {

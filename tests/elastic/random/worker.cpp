@@ -172,7 +172,7 @@ int train(column& shown, std::int64_t steps, int pause, State& state, std::vecto
         if (local) local->begin(comm, state.step(), shown);
         auto neighbour = comm.split(comm.rank() / 2);
         hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<double>{1},
-                                             {.op = hvd::gradient_op::sum});
+                                             {.op = hvd::sum});
         for (const auto& [from, to] : {std::pair(0, 2), std::pair(2, int(elements))})
             optimizer.register_parameter(std::to_string(from), part_of(weights, from, to),
                                          part_of(gradient, from, to));

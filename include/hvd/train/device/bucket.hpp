@@ -24,7 +24,7 @@ public:
                   const optimizer_options& options, const device_plan_options& scales)
         : members_(std::move(members)) {
         if constexpr (std::is_same_v<T, float>)
-            if (options.error_feedback) {
+            if (options.codec.keeps_residual()) {
                 feedback_.emplace(comm, members_, parameters, options, scales);
                 return;
             }
@@ -39,9 +39,8 @@ public:
         }
         auto plan = with_plan_codec(options.codec, [&](auto codec) {
             const auto tensors = fuse(std::span(gradients));
-            return options.op == gradient_op::average
-                       ? comm.plan_allreduce(tensors, average, scales, codec)
-                       : comm.plan_allreduce(tensors, sum, scales, codec);
+            return options.op == hvd::average ? comm.plan_allreduce(tensors, average, scales, codec)
+                                              : comm.plan_allreduce(tensors, sum, scales, codec);
         });
         plan_ = ordered_plan(device_access::session_of(comm), std::move(plan));
     }
@@ -110,8 +109,7 @@ private:
             return comm.plan_reduce_scatter(shard_->gradients(), operation,
                                             into(shard_->own_gradients()), scales);
         };
-        plan_ = ordered_plan(session,
-                             op == gradient_op::average ? reduced_by(average) : reduced_by(sum));
+        plan_ = ordered_plan(session, op == hvd::average ? reduced_by(average) : reduced_by(sum));
         gather_ =
             ordered_plan(session, comm.plan_allgather(shard_->own_values(), into(shard_->values()),
                                                       {.name = "parameters"}));

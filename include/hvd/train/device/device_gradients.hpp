@@ -59,7 +59,7 @@ protected:
         if (const char* const why = no_plan_codec<T>(options_.codec)) this->refuse(why);
         if (options_.shard_state && !has_kernels())
             throw usage_error(comm.rank(), no_kernels("a sharded optimizer", comm.rank()));
-        if (options_.error_feedback && !has_kernels())
+        if (options_.codec.keeps_residual() && !has_kernels())
             throw usage_error(comm.rank(), no_kernels("error feedback", comm.rank()));
         device_access::for_each_session(comm, [&](device_session& s) { s.stop_too(stop_.word()); });
     }
@@ -88,7 +88,7 @@ protected:
     }
 
     void refuse_capture_of_adasum(cudaStream_t stream) const {
-        if (options_.op == gradient_op::adasum) this->steps().refuse_capture(stream, "Adasum");
+        if (options_.op == hvd::adasum) this->steps().refuse_capture(stream, "Adasum");
     }
 
     // Later calls read state behind the work of this stream.
@@ -148,7 +148,7 @@ protected:
     // gradients lost is added to the next ones. The host waits for the word if there are sparse
     // gradients.
     void keep_residuals(cudaStream_t stream, std::uint32_t* skip) {
-        if (!options_.error_feedback) return;
+        if (!options_.codec.keeps_residual()) return;
         this->steps().keep_residuals(stream, skip);
         if (!this->has_sparse()) return;
         if (skip != nullptr) {

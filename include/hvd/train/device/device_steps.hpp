@@ -83,7 +83,7 @@ public:
     // Orders the buckets behind a pass whose reports do not count.
     template <class Reducer>
     void follow_uncounted(Reducer& all, std::size_t i, cudaStream_t stream) {
-        if (!all.parameters_[i].travels() || all.options_.op == gradient_op::adasum)
+        if (!all.parameters_[i].travels() || all.options_.op == hvd::adasum)
             return writers_of_rest_.add(stream);
         const current_device here(session_->device(), rank());
         session_->guarded(
@@ -122,7 +122,7 @@ public:
     template <class Reducer>
     [[gnu::cold]] void refuse_next(const Reducer& all, std::string_view why) {
         if (!all.agrees_first() && !all.has_sparse() && !all.agrees_on_numbers_ &&
-            all.options_.op != gradient_op::adasum)
+            all.options_.op != hvd::adasum)
             return refuse_reduction(collective::allreduce, why);  // that of skip_nonfinite
         try {
             refuse_call(calls_, why);
@@ -152,8 +152,9 @@ public:
     }
     void make_plans(const parameter_list& parameters, const optimizer_options& options,
                     const reduce_options& scales) {
-        reduction_ = options.shard_state || options.error_feedback ? collective::reduce_scatter
-                                                                   : collective::allreduce;
+        reduction_ = options.shard_state || options.codec.keeps_residual()
+                         ? collective::reduce_scatter
+                         : collective::allreduce;
         for (auto& of : std::exchange(listed_, {}))
             buckets.add({comm_, std::move(of), parameters, options,
                          device_plan_options{.name = scales.name,

@@ -25,7 +25,7 @@ public:
                     const optimizer_options& options, const device_plan_options& scales)
         : session_(device_access::session_of(comm)),
           members_(members),
-          id_(options.codec == gradient_codec::float16 ? dtype::float16 : dtype::bfloat16) {
+          id_(options.codec.travels_as<float16>() ? dtype::float16 : dtype::bfloat16) {
         std::vector<std::size_t> sizes;
         for (const std::size_t i : members) sizes.push_back(all[i].gradient.size());
         const auto each = [&](auto f) {
@@ -61,8 +61,8 @@ public:
             return comm.plan_reduce_scatter(device_view(floats(sum_), whole), operation,
                                             into(device_view(floats(sum_) + place, own)), scales);
         };
-        reduce_ = ordered_plan(
-            session_, options.op == gradient_op::average ? reduced_by(average) : reduced_by(sum));
+        reduce_ = ordered_plan(session_,
+                               options.op == hvd::average ? reduced_by(average) : reduced_by(sum));
         const std::size_t bytes = own * sizeof(feedback_element);
         gather_ = ordered_plan(
             session_, comm.plan_allgather(device_view(launch_.to, bytes),

@@ -13,17 +13,15 @@ namespace detail {
 // Calls f with the codec of plans that the options name.
 template <class F>
 decltype(auto) with_plan_codec(gradient_codec codec, F f) {
-    switch (codec) {
-        case gradient_codec::float16: return f(cast<float16>());
-        case gradient_codec::bfloat16: return f(cast<bfloat16>());
-        default: return f(none());
-    }
+    if (codec.travels_as<float16>()) return f(codec::cast<float16>);
+    if (codec.travels_as<bfloat16>()) return f(codec::cast<bfloat16>);
+    return f(codec::none);
 }
 
 // Plans cast floats only.
 template <class T>
 constexpr const char* no_plan_codec(gradient_codec codec) {
-    return codec == gradient_codec::none || std::is_same_v<T, float>
+    return codec == hvd::codec::none || std::is_same_v<T, float>
                ? nullptr
                : "a codec of device tensors is for gradients of float; these have another type";
 }
@@ -32,7 +30,7 @@ template <class Comm, class Views, class Op>
 void reduce_on_device(Comm& comm, const Views& gradients, const Op& op, const gradient_options& o,
                       cudaStream_t stream) {
     run_between(*device_access::session_of(comm), stream, [&](cudaStream_t own) {
-        if (o.codec == gradient_codec::none)
+        if (o.codec == hvd::codec::none)
             return comm.allreduce_async(
                 fuse(gradients), op,
                 {.prescale = o.prescale, .postscale = o.postscale, .stream = own});
@@ -74,13 +72,13 @@ void distributed_gradients(Comm& comm, const Views& gradients, const gradient_op
     detail::device_session& session = *detail::device_access::session_of(comm);
     if (const char* const why = detail::no_plan_codec<T>(o.codec))
         detail::refuse(session.rank(), why);
-    if (o.op == gradient_op::adasum) {
-        if (o.codec != gradient_codec::none)
+    if (o.op == hvd::adasum) {
+        if (o.codec != hvd::codec::none)
             detail::refuse(
                 session.rank(),
                 "gradients combined by Adasum travel in their own type; there is a codec");
         detail::combine_by_adasum(comm, gradients, o, stream);
-    } else if (o.op == gradient_op::average) {
+    } else if (o.op == hvd::average) {
         detail::reduce_on_device(comm, gradients, average, o, stream);
     } else {
         detail::reduce_on_device(comm, gradients, sum, o, stream);

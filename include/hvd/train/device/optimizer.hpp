@@ -91,7 +91,7 @@ public:
         if (this->options().skip_nonfinite) look(stream);
         if (changes.clips()) measure(stream, changes.factor);
         this->keep_residuals(stream, skip_flag());
-        if (this->options().op == gradient_op::adasum)
+        if (this->options().op == hvd::adasum)
             detail::step_by_adasum<T>(this->host_calls(), this->all(), this->epoch_name(), stream,
                                       [&] { step_alone(changes, stream); });
         else step_alone(changes, stream);

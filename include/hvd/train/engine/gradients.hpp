@@ -24,7 +24,7 @@ public:
 
     template <class View>
     void reduce(std::string_view name, const View& gradient) {
-        if (o_.codec == gradient_codec::none)
+        if (o_.codec == hvd::codec::none)
             return submit(name, gradient, {.prescale = o_.prescale, .postscale = o_.postscale});
         const std::vector<flat_tensor> list = {flat_tensor(flat_view(gradient))};
         const auto wire = std::make_shared<gradient_wire>(o_.codec, size_of(list));
@@ -50,8 +50,8 @@ private:
     template <class X>
     void submit(std::string_view name, X&& x, named_options how) {
         how.priority = -int(requests_.size());
-        requests_.push_back(o_.op == gradient_op::average ? engine_.allreduce(name, x, average, how)
-                                                          : engine_.allreduce(name, x, sum, how));
+        requests_.push_back(o_.op == hvd::average ? engine_.allreduce(name, x, average, how)
+                                                  : engine_.allreduce(name, x, sum, how));
     }
 
     engine<Backend>& engine_;
@@ -89,7 +89,7 @@ void distributed_gradients(engine<Backend>& on, const Names& names, const Views&
     if (std::size(names) != count)
         detail::refuse(on.rank(), "there are ", std::size(names), " names and ", count,
                        " gradients");
-    if (o.op == gradient_op::adasum)
+    if (o.op == hvd::adasum)
         detail::refuse(on.rank(), "Adasum combines gradients in one order: leave their names out");
     if (!detail::reduces_wire_of<Backend>(o.codec)) detail::refuse(on.rank(), detail::no_wire_text);
     detail::named_gradients<Backend> all(on, o);

@@ -48,6 +48,6 @@ private:
 
 // A reduction that is made again and again: a plan of a communicator, or a tensor of an engine.
 template <class Calls>
-using plan_of = decltype(std::declval<Calls&>().plan_gradients({}, gradient_op::sum, {}));
+using plan_of = decltype(std::declval<Calls&>().plan_gradients({}, hvd::sum, {}));
 
 }  // namespace hvd::inline v0::detail

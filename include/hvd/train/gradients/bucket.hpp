@@ -28,7 +28,7 @@ public:
           op_(options.op),
           scales_(scales),
           question_(std::move(question)) {
-        if (options.error_feedback) {
+        if (options.codec.keeps_residual()) {
             feedback_.emplace(comm, members_, parameters, options, std::move(question_));
             return;
         }
@@ -37,7 +37,7 @@ public:
             answer_.resize(gradients_.front().kind().bytes);
             gradients_.push_back(flat_tensor(answer_.data(), 1, gradients_.front().kind()));
         }
-        if (options.codec != gradient_codec::none)
+        if (options.codec != hvd::codec::none)
             wire_ = gradient_wire(options.codec, size_of(gradients_));
     }
 

@@ -87,7 +87,7 @@ inline void order_by_last_report(member_lists& all, const std::vector<std::size_
 inline member_lists bucket_members(const parameter_list& parameters,
                                    const optimizer_options& options,
                                    const expected_reports& expected) {
-    if (options.op == gradient_op::adasum) return {};
+    if (options.op == hvd::adasum) return {};
     std::vector<char> grouped(parameters.size());
     member_lists all = group_members(parameters, options, grouped);
     const std::size_t groups = all.size();
@@ -109,7 +109,7 @@ inline std::size_t bucket_with_question(const member_lists& all, const parameter
     for (std::size_t b = 0; b < all.size(); ++b) {
         std::size_t bytes = 0;
         for (const std::size_t i : all[b]) bytes += parameters[i].gradient.bytes();
-        const bool is_copied = all[b].size() > 1 || options.codec != gradient_codec::none;
+        const bool is_copied = all[b].size() > 1 || options.codec != hvd::codec::none;
         if (bytes >= fewest || (!is_copied && bytes > is_short)) continue;
         chosen = b;
         fewest = bytes;

@@ -45,8 +45,8 @@ struct element_kind {
 // Calls f with a 16-bit float of the codec's type. It is not called without a codec.
 template <class F>
 void with_half(gradient_codec codec, F f) {
-    if (codec == gradient_codec::float16) f(float16(0.0f));
-    if (codec == gradient_codec::bfloat16) f(bfloat16(0.0f));
+    if (codec.travels_as<float16>()) f(float16(0.0f));
+    if (codec.travels_as<bfloat16>()) f(bfloat16(0.0f));
 }
 
 // The functions of the elements that are T.
@@ -100,7 +100,8 @@ struct elements_of_type {
                        double factor) {
         with_half(codec, [&]<class Half>(Half) {
             Half* const halves = reinterpret_cast<Half*>(to);
-            if constexpr (std::is_same_v<T, float>) cast<Half>::encode(of(from), n, halves, factor);
+            if constexpr (std::is_same_v<T, float>)
+                codec::cast_t<Half>::encode(of(from), n, halves, factor);
             else
                 for (std::size_t i = 0; i < n; ++i)
                     halves[i] = Half(float(as_double(of(from)[i]) * factor));
@@ -110,7 +111,8 @@ struct elements_of_type {
                        double factor) {
         with_half(codec, [&]<class Half>(Half) {
             const Half* const halves = reinterpret_cast<const Half*>(from);
-            if constexpr (std::is_same_v<T, float>) cast<Half>::decode(halves, n, of(to), factor);
+            if constexpr (std::is_same_v<T, float>)
+                codec::cast_t<Half>::decode(halves, n, of(to), factor);
             else
                 for (std::size_t i = 0; i < n; ++i)
                     of(to)[i] = from_double<T>(double(float(halves[i])) * factor);

@@ -55,7 +55,7 @@ public:
 
     // **Collective**: the ranks agree on the plans.
     void make_plans(Calls& comm, gradient_op op, const reduce_options& scales) {
-        reduce_ = op == gradient_op::average
+        reduce_ = op == hvd::average
                       ? comm.plan_reduce_scatter(sum_, average, into(mean_), scales)
                       : comm.plan_reduce_scatter(sum_, hvd::sum, into(mean_), scales);
         gather_ = comm.plan_allgather(own_rounded_, into(rounded_), {.name = "rounded gradients"});

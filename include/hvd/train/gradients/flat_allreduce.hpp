@@ -24,9 +24,9 @@ struct flat_allreduce : fused_storage, call {
             offsets.push_back(count * kind.bytes);
             count += t.size();
         }
-        if (how == gradient_op::average) describe_operation(op, mean_, o.prescale, o.postscale);
+        if (how == hvd::average) describe_operation(op, mean_, o.prescale, o.postscale);
         else describe_operation(op, sum_, o.prescale, o.postscale);
-        group_ = {how == gradient_op::average ? kind.average : kind.sum,
+        group_ = {how == hvd::average ? kind.average : kind.sum,
                   op.callable,
                   kind.bytes,
                   0,

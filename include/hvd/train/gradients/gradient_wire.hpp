@@ -19,8 +19,8 @@ constexpr bool reduces_wire =
 
 template <class Backend>
 constexpr bool reduces_wire_of(gradient_codec codec) {
-    if (codec == gradient_codec::float16) return reduces_wire<float16, Backend>;
-    return codec == gradient_codec::none || reduces_wire<bfloat16, Backend>;
+    if (codec.travels_as<float16>()) return reduces_wire<float16, Backend>;
+    return codec == hvd::codec::none || reduces_wire<bfloat16, Backend>;
 }
 
 constexpr const char* no_wire_text =
@@ -30,9 +30,9 @@ constexpr const char* no_wire_text =
 template <class Backend, class F>
 void with_wire_type(gradient_codec codec, F f) {
     if constexpr (reduces_wire<float16, Backend>)
-        if (codec == gradient_codec::float16) f(float16(0.0f));
+        if (codec.travels_as<float16>()) f(float16(0.0f));
     if constexpr (reduces_wire<bfloat16, Backend>)
-        if (codec == gradient_codec::bfloat16) f(bfloat16(0.0f));
+        if (codec.travels_as<bfloat16>()) f(bfloat16(0.0f));
 }
 
 // Gradients side by side as the 16-bit floats of a codec.
@@ -41,7 +41,7 @@ public:
     gradient_wire() = default;
     gradient_wire(gradient_codec codec, std::size_t count) : codec_(codec), halves_(count) {}
 
-    explicit operator bool() const { return codec_ != gradient_codec::none; }
+    explicit operator bool() const { return codec_ != hvd::codec::none; }
 
     template <class Half>
     tensor_view<Half> as() {
@@ -69,7 +69,7 @@ public:
     }
 
 private:
-    gradient_codec codec_ = gradient_codec::none;
+    gradient_codec codec_ = hvd::codec::none;
     std::vector<std::uint16_t> halves_;
 };
 

@@ -40,10 +40,10 @@ private:
 
 /// Options of the tape's gradients.
 struct gradient_options {
-    gradient_op op = gradient_op::average;
+    gradient_op op = hvd::average;
     double prescale = 1;
     double postscale = 1;
-    gradient_codec codec = gradient_codec::none;  ///< not with Adasum, which computes in double
+    gradient_codec codec = hvd::codec::none;  ///< not with Adasum, which computes in double
     bool scale_local = true;  ///< local gradients are divided by the number of ranks
 };
 
@@ -52,7 +52,7 @@ namespace detail {
 template <class Comm, class Views, class Op>
 void reduce_gradients(Comm& comm, const Views& gradients, const Op& op, gradient_codec codec,
                       const reduce_options& scales) {
-    if (codec == gradient_codec::none) return comm.allreduce(fuse(gradients), op, scales);
+    if (codec == hvd::codec::none) return comm.allreduce(fuse(gradients), op, scales);
     using backend = typename Comm::backend_type;
     if (!reduces_wire_of<backend>(codec)) refuse_call(comm, no_wire_text);
     const reduce_options o{.name = scales.name};
@@ -81,12 +81,12 @@ template <class Comm, class Views>
 void distributed_gradients(Comm& comm, const Views& gradients, const gradient_options& o = {}) {
     const reduce_options scales{
         .name = "gradients", .prescale = o.prescale, .postscale = o.postscale};
-    if (o.op == gradient_op::adasum) {
-        if (o.codec != gradient_codec::none)
+    if (o.op == hvd::adasum) {
+        if (o.codec != hvd::codec::none)
             detail::refuse_call(
                 comm, "gradients combined by Adasum travel in their own type; there is a codec");
         comm.allreduce(fuse(gradients), adasum, scales);
-    } else if (o.op == gradient_op::average) {
+    } else if (o.op == hvd::average) {
         detail::reduce_gradients(comm, gradients, average, o.codec, scales);
     } else {
         detail::reduce_gradients(comm, gradients, sum, o.codec, scales);

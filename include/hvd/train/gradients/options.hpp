@@ -8,23 +8,82 @@
 #include <cstdint>
 #include <vector>
 
+#include "../../core/op.hpp"
+#include "../../fusion/codec.hpp"
+
 namespace hvd::inline v0 {
 
-// g++ 12 takes the enumerators for declarations that shadow the operations of these names.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wshadow"
+/// The way in which the ranks' gradients become one: `hvd::average`, `hvd::sum`, or `hvd::adasum`,
+/// with which each rank steps by itself and Adasum combines the changes of the parameters.
+class gradient_op {
+public:
+    constexpr gradient_op(op::average) : id_(op::average::id) {}
+    constexpr gradient_op(op::sum) : id_(op::sum::id) {}
+    constexpr gradient_op(op::adasum) : id_(op::adasum::id) {}
 
-/// The way in which the ranks' gradients become one.
-enum class gradient_op : std::uint8_t {
-    average,  ///< the mean over ranks
-    sum,
-    adasum,  ///< each rank steps by itself; Adasum combines the changes of the parameters
+    // Another operation.
+    template <class Op>
+        requires requires { Op::id; }
+    constexpr gradient_op(Op) : id_(0) {
+        static_assert(Op::id < 0,
+                      "hvd: gradients are reduced by hvd::average, hvd::sum or "
+                      "hvd::adasum");
+    }
+
+    /// The name of the operation.
+    constexpr const char* name() const { return detail::op_names[id_]; }
+    friend constexpr bool operator==(gradient_op, gradient_op) = default;
+
+private:
+    int id_;
 };
 
-#pragma GCC diagnostic pop
+class gradient_codec;
+namespace codec {
+constexpr gradient_codec error_feedback(gradient_codec);
+}
 
-/// The element type of floating-point gradients while they travel. Horovod: `Compression.fp16`.
-enum class gradient_codec : std::uint8_t { none, float16, bfloat16 };
+/// The element type of floating-point gradients while they travel: `hvd::codec::none`,
+/// `hvd::codec::cast<hvd::bfloat16>` or one of float16. With `error_feedback` around a cast,
+/// rounding errors are added to the parameter's next gradient, or to the row's next gradient if it
+/// is sparse: the sum travels in float and its result in the codec's type, so that one rank knows
+/// the error of each element. Horovod: `Compression.fp16`.
+class gradient_codec {
+public:
+    constexpr gradient_codec(codec::none_t) {}
+    template <class To>
+    constexpr gradient_codec(codec::cast_t<To>) : id_(dtype_traits<To>::id) {}
+    template <class To>
+    constexpr gradient_codec(codec::error_feedback_t<codec::cast_t<To>>)
+        : id_(dtype_traits<To>::id), keeps_residual_(true) {}
+
+    /// True if gradients travel as this type.
+    template <class Half>
+    constexpr bool travels_as() const {
+        return id_ == dtype_traits<Half>::id;
+    }
+    /// True with `error_feedback`.
+    constexpr bool keeps_residual() const { return keeps_residual_; }
+    /// The name of the codec.
+    constexpr const char* name() const {
+        if (id_ == dtype::user) return "none";
+        if (id_ == dtype::float16) return keeps_residual_ ? "float16 with feedback" : "float16";
+        return keeps_residual_ ? "bfloat16 with feedback" : "bfloat16";
+    }
+    friend constexpr bool operator==(gradient_codec, gradient_codec) = default;
+
+private:
+    friend constexpr gradient_codec codec::error_feedback(gradient_codec);
+
+    dtype id_ = dtype::user;  // none
+    bool keeps_residual_ = false;
+};
+
+/// The same for a codec that is chosen at run time. `none` loses nothing and stays as it is.
+constexpr gradient_codec codec::error_feedback(gradient_codec codec) {
+    codec.keeps_residual_ = codec.id_ != dtype::user;
+    return codec;
+}
 
 /// The way in which sparse gradients travel. Horovod: `sparse_as_dense`.
 enum class sparse_policy : std::uint8_t {
@@ -47,7 +106,7 @@ enum class bucket_order : std::uint8_t {
 /// Options of a distributed optimizer. All ranks give the same, which is compared before the first
 /// step. Horovod: `backward_passes_per_step`, `gradient_predivide_factor`, `groups`, `compression`.
 struct optimizer_options {
-    gradient_op op = gradient_op::average;
+    gradient_op op = hvd::average;
     /// size of a bucket: gradients that travel together. 0 takes the `.tuning.bucket_bytes` that
     /// the communicator has when the optimizer is made; 1 sends each gradient by itself.
     std::size_t bucket_bytes = 0;
@@ -64,12 +123,9 @@ struct optimizer_options {
     bool average_passes = false;
     /// an average is divided by this factor before the sum, and by the rest after it
     double gradient_predivide_factor = 1;
-    gradient_codec codec = gradient_codec::none;
-    /// Rounding errors of a codec are added to the parameter's next gradient, or to the row's next
-    /// gradient if it is sparse. The sum travels in float and its result in the codec's type, so
-    /// that one rank knows the error of each element. A step that is not applied leaves the errors
-    /// as they were. Checkpoints have them.
-    bool error_feedback = false;
+    /// A step that is not applied leaves the errors of an `error_feedback` as they were.
+    /// Checkpoints have them.
+    gradient_codec codec = hvd::codec::none;
     bool scale_local = true;  ///< local gradients are divided by the number of ranks
     /// a step with an infinity or NaN on any rank is left out on all ranks
     bool skip_nonfinite = false;
@@ -81,19 +137,9 @@ struct optimizer_options {
 
 namespace detail {
 
-constexpr const char* name_of(gradient_op op) {
-    constexpr const char* names[] = {"average", "sum", "adasum"};
-    return names[std::size_t(op)];
-}
-
 constexpr const char* name_of(bucket_order order) {
     constexpr const char* names[] = {"adaptive", "learnt_once", "reverse"};
     return names[std::size_t(order)];
-}
-
-constexpr const char* name_of(gradient_codec codec) {
-    constexpr const char* names[] = {"none", "float16", "bfloat16"};
-    return names[std::size_t(codec)];
 }
 
 constexpr const char* name_of(sparse_policy policy) {

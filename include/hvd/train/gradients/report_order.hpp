@@ -26,7 +26,7 @@ struct expected_reports {
 class report_order {
 public:
     explicit report_order(const optimizer_options& o)
-        : learns_(o.order != bucket_order::reverse && o.op != gradient_op::adasum),
+        : learns_(o.order != bucket_order::reverse && o.op != hvd::adasum),
           once_(o.order == bucket_order::learnt_once) {}
 
     // Makes the memory for the reports of this many gradients, so that no step needs any.

@@ -127,7 +127,7 @@ protected:
         if (columns == 0 || elements % columns != 0)
             refuse("sparse parameter \"", name, "\": a table of ", elements,
                    " elements has no rows of ", columns);
-        if (options_.op == gradient_op::adasum)
+        if (options_.op == hvd::adasum)
             refuse("sparse parameter \"", name,
                    "\": gradients in rows are averaged or summed, and ",
                    "this optimizer's op is Adasum");

@@ -19,7 +19,7 @@ using whole_residuals = std::vector<std::vector<float>>;
 // The weight of one rank's rows in the gradient that is applied.
 inline double weight_of_rows(const optimizer_options& o, int ranks) {
     const double passes = o.average_passes ? 1.0 / o.backward_passes_per_step : 1;
-    return o.op == gradient_op::average ? o.gradient_predivide_factor * passes / ranks : passes;
+    return o.op == hvd::average ? o.gradient_predivide_factor * passes / ranks : passes;
 }
 
 // **Collective**: returns the residuals of all ranks together, on all ranks.
@@ -27,7 +27,7 @@ template <class Comm>
 whole_residuals gather_residuals(Comm& comm, const parameter_list& parameters,
                                  const optimizer_options& o) {
     whole_residuals all(parameters.size());
-    for (std::size_t i = 0; o.error_feedback && i < parameters.size(); ++i) {
+    for (std::size_t i = 0; o.codec.keeps_residual() && i < parameters.size(); ++i) {
         const auto& p = parameters[i];
         if (p.kind == parameter_kind::local) continue;
         const bool sparse = p.kind == parameter_kind::sparse;
@@ -49,7 +49,7 @@ template <class Comm>
 void scatter_residuals(Comm& comm, parameter_list& parameters, const optimizer_options& o,
                        whole_residuals&& all) {
     all.resize(parameters.size());
-    for (std::size_t i = 0; o.error_feedback && i < parameters.size(); ++i) {
+    for (std::size_t i = 0; o.codec.keeps_residual() && i < parameters.size(); ++i) {
         auto& p = parameters[i];
         if (p.kind == parameter_kind::local) continue;
         const bool sparse = p.kind == parameter_kind::sparse;

@@ -334,7 +334,7 @@ bool gradient_reducer<Steps>::has_sparse() const {
 template <class Steps>
 bool gradient_reducer<Steps>::agrees_on_more() const {
     return has_sparse() || reports::agrees_on_numbers_ || options_.skip_nonfinite ||
-           options_.op == gradient_op::adasum;
+           options_.op == hvd::adasum;
 }
 
 template <class Steps>
@@ -437,7 +437,7 @@ void gradient_reducer<Steps>::scale_what_stayed(place behind) {
         if (p.kind == parameter_kind::local)
             steps_.scale(p.gradient, pass_scale() / (options_.scale_local ? steps_.size() : 1),
                          behind);
-        else if (options_.op == gradient_op::adasum) steps_.scale(p.gradient, pass_scale(), behind);
+        else if (options_.op == hvd::adasum) steps_.scale(p.gradient, pass_scale(), behind);
     }
 }
 
@@ -460,7 +460,7 @@ bool gradient_reducer<Steps>::step_with(double factor, bool finite, void (*step)
     over_if_it_fails([&] {
         makes = !options_.skip_nonfinite || finite_everywhere(factor, finite);
         if (!makes) return;
-        if (options_.op == gradient_op::adasum) step_by_adasum(step, optimizer, factor);
+        if (options_.op == hvd::adasum) step_by_adasum(step, optimizer, factor);
         else step(optimizer, factor);
         keep_residuals();
     });

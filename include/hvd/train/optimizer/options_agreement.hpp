@@ -17,14 +17,14 @@ struct backend_abilities {
     bool reduces_float16, reduces_bfloat16, moves_devices;
 
     bool reduces_wire(gradient_codec codec) const {
-        if (codec == gradient_codec::float16) return reduces_float16;
-        return codec == gradient_codec::none || reduces_bfloat16;
+        if (codec.travels_as<float16>()) return reduces_float16;
+        return codec == hvd::codec::none || reduces_bfloat16;
     }
 };
 
 template <class Backend>
-constexpr backend_abilities abilities_of = {reduces_wire_of<Backend>(gradient_codec::float16),
-                                            reduces_wire_of<Backend>(gradient_codec::bfloat16),
+constexpr backend_abilities abilities_of = {reduces_wire_of<Backend>(hvd::codec::cast<float16>),
+                                            reduces_wire_of<Backend>(hvd::codec::cast<bfloat16>),
                                             device_backend<Backend>};
 
 inline void check_options(int rank, const optimizer_options& o, const backend_abilities& backend) {
@@ -34,18 +34,16 @@ inline void check_options(int rank, const optimizer_options& o, const backend_ab
     const double f = o.gradient_predivide_factor;
     if (!is_finite(f) || !(f > 0))
         refuse(rank, "gradient_predivide_factor is ", f, ", and above 0");
-    if (f != 1 && o.op != gradient_op::average)
+    if (f != 1 && o.op != hvd::average)
         refuse(rank, "gradient_predivide_factor is part of an average; the op is another");
-    if (o.codec != gradient_codec::none && o.op == gradient_op::adasum)
+    if (o.codec != hvd::codec::none && o.op == hvd::adasum)
         refuse(rank,
                "a codec is for averages and sums; the op is Adasum, whose changes travel as they "
                "are");
-    if (o.error_feedback && o.codec == gradient_codec::none)
-        refuse(rank, "error_feedback is part of a codec; there is none, and nothing is rounded");
     if (!backend.reduces_wire(o.codec)) refuse(rank, no_wire_text);
     if (o.shard_state && !backend.moves_devices)
         refuse(rank, "shard_state is for parameters on the device; see plan.run_and_apply");
-    if (o.shard_state && (o.op == gradient_op::adasum || o.codec != gradient_codec::none))
+    if (o.shard_state && (o.op == hvd::adasum || o.codec != hvd::codec::none))
         refuse(rank, "shard_state is for averages and sums without a codec");
 }
 
@@ -53,7 +51,7 @@ inline void check_options(int rank, const optimizer_options& o, const backend_ab
 template <class Optimizer>
 void check_masters(int rank, const optimizer_options& o) {
     if constexpr (keeps_masters<Optimizer>)
-        if (o.op == gradient_op::adasum)
+        if (o.op == hvd::adasum)
             refuse(rank,
                    "float_masters are for averages and sums; the op is Adasum, which changes the "
                    "parameters after the step");
@@ -66,7 +64,7 @@ void say_options(const optimizer_options& o, Say&& say) {
     for (const auto& group : o.groups)
         groups += text(&group == o.groups.data() ? "" : ", ", print_list(group));
     groups += "}";
-    say("op", name_of(o.op));
+    say("op", o.op.name());
     say("bucket_bytes", text(o.bucket_bytes));
     say("groups", groups);
     say("order", name_of(o.order));
@@ -74,8 +72,7 @@ void say_options(const optimizer_options& o, Say&& say) {
     say("backward_passes_per_step", text(o.backward_passes_per_step));
     say("average_passes", text(o.average_passes));
     say("gradient_predivide_factor", text(o.gradient_predivide_factor));
-    say("codec", name_of(o.codec));
-    say("error_feedback", text(o.error_feedback));
+    say("codec", o.codec.name());
     say("scale_local", text(o.scale_local));
     say("skip_nonfinite", text(o.skip_nonfinite));
     say("shard_state", text(o.shard_state));

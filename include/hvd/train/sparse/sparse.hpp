@@ -18,8 +18,8 @@ namespace hvd::inline v0 {
 /// Options of a sparse allreduce. All ranks give the same.
 struct sparse_options {
     sparse_policy policy = sparse_policy::automatic;
-    gradient_op op = gradient_op::average;        ///< only average or sum
-    gradient_codec codec = gradient_codec::none;  ///< the element type of values while they travel
+    gradient_op op = hvd::average;            ///< only average or sum
+    gradient_codec codec = hvd::codec::none;  ///< the element type of values while they travel
     /// a table that travels as a whole does so in its own type, so that no sum is rounded to the
     /// codec's: as the sums of gathered rows
     bool exact_sums = false;
@@ -112,7 +112,7 @@ std::vector<Wire> encoded(const std::vector<T>& values) {
 template <class Wire, class Comm, class T>
 sparse_rows<T> gather_rows(Comm& comm, const sparse_rows<T>& mine, std::size_t columns,
                            gradient_op op) {
-    const double factor = op == gradient_op::average ? 1.0 / comm.size() : 1;
+    const double factor = op == hvd::average ? 1.0 / comm.size() : 1;
     const auto indices = comm.allgather(mine.indices, {.name = "sparse indices"});
     const options o{.name = "sparse values"};
     auto [wire, merger] = prepare_call(comm, collective::allgather, o, [&] {
@@ -128,12 +128,12 @@ template <class Wire, class T, class Comm>
 double reduce_in_range(Comm& comm, std::vector<Wire>& table, gradient_op op,
                        const reduce_options& o) {
     if constexpr (is_float_element<Wire>)
-        if (op == gradient_op::average || !std::is_same_v<Wire, T>) {
+        if (op == hvd::average || !std::is_same_v<Wire, T>) {
             comm.allreduce(table, average, o);
-            return op == gradient_op::average ? 1 : comm.size();
+            return op == hvd::average ? 1 : comm.size();
         }
     comm.allreduce(table, sum, o);
-    return op == gradient_op::average ? 1.0 / comm.size() : 1;
+    return op == hvd::average ? 1.0 / comm.size() : 1;
 }
 
 template <class Wire, class T>
@@ -185,8 +185,8 @@ inline std::uint64_t content_of_table(dtype id, std::size_t rows, std::size_t co
     hash content;
     content.add(std::uint64_t(id)).add(rows).add(columns);
     content.add(std::uint64_t(o.policy))
-        .add(std::uint64_t(o.op))
-        .add(std::uint64_t(o.codec))
+        .add(std::string_view(o.op.name()))
+        .add(std::string_view(o.codec.name()))
         .add(std::uint64_t(o.exact_sums))
         .add(o.name);
     return content.value();
@@ -208,8 +208,8 @@ std::uint64_t agree_on_table(Comm& comm, dtype id, std::size_t rows, std::size_t
             say("rows", text(rows));
             say("columns", text(columns));
             say("policy", name_of(o.policy));
-            say("operation", name_of(o.op));
-            say("codec", name_of(o.codec));
+            say("operation", o.op.name());
+            say("codec", o.codec.name());
             say("name", o.name);
             say("exact_sums", text(o.exact_sums));
         });
@@ -234,7 +234,7 @@ sparse_rows<T> sparse_allreduce_as(Comm& comm, Give give, std::size_t rows, std:
 template <class Comm, class T>
 void check_call(Comm& comm, const sparse_view<T>& mine, std::size_t rows, std::size_t columns,
                 const sparse_options& o) {
-    if (o.op == gradient_op::adasum)
+    if (o.op == hvd::adasum)
         refuse_call(comm, "sparse gradients are averaged or summed; Adasum needs dense ones");
     if (!reduces_wire_of<typename Comm::backend_type>(o.codec)) refuse_call(comm, no_wire_text);
     if (const message wrong = wrong_rows(mine, rows, columns); !wrong.empty())
@@ -245,8 +245,7 @@ void check_call(Comm& comm, const sparse_view<T>& mine, std::size_t rows, std::s
 template <class T, class Comm, class Give>
 sparse_rows<T> reduce_rows(Comm& comm, Give give, std::size_t rows, std::size_t columns,
                            const sparse_options& o) {
-    if (o.codec == gradient_codec::none)
-        return sparse_allreduce_as<T, T>(comm, give, rows, columns, o);
+    if (o.codec == hvd::codec::none) return sparse_allreduce_as<T, T>(comm, give, rows, columns, o);
     sparse_rows<T> reduced;
     with_wire_type<typename Comm::backend_type>(o.codec, [&](auto narrow) {
         reduced = sparse_allreduce_as<decltype(narrow), T>(comm, give, rows, columns, o);

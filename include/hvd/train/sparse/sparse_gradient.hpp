@@ -13,7 +13,7 @@ namespace hvd::inline v0::detail {
 template <class Half, class T>
 void round_with_losses(const T* from, std::size_t n, Half* to, float* losses) {
     if constexpr (std::is_same_v<T, float>) {
-        error_feedback<cast<Half>>::encode(from, n, to, 1, losses);
+        codec::error_feedback_t<codec::cast_t<Half>>::encode(from, n, to, 1, losses);
     } else {
         for (std::size_t i = 0; i < n; ++i) {
             const double y = as_double(from[i]) + double(losses[i]);
@@ -68,7 +68,7 @@ public:
         const sparse_options how{.policy = policy_,
                                  .op = o.op,
                                  .codec = o.codec,
-                                 .exact_sums = o.error_feedback,
+                                 .exact_sums = o.codec.keeps_residual(),
                                  .name = name};
         check_call(comm, sparse_view<T>(rows_), row_count(), columns_, how);
         auto reduced = reduce_rows<T>(
@@ -76,7 +76,8 @@ public:
             [&] {
                 scale(view(rows_.values.data(), rows_.values.size()), prescale);
                 auto mine = merged<T>(rows_, columns_);
-                if (o.error_feedback) round<typename Comm::backend_type>(o.codec, mine, residual);
+                if (o.codec.keeps_residual())
+                    round<typename Comm::backend_type>(o.codec, mine, residual);
                 return mine;
             },
             row_count(), columns_, how);
