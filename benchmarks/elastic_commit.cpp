@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
     const int rounds = argc > 2 ? std::stoi(argv[2]) : 300;
     std::vector<float> weights(elements), gradient(elements, 1), bias(8), bias_gradient(8, 1);
     hvd::elastic::state state{weights, bias};
-    hvd::run_elastic(state, [&](auto& comm) {
+    hvd::elastic::run(state, [&](auto& comm) {
         hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<float>{0.01f});
         optimizer.register_parameter("weights", weights, gradient);
         optimizer.register_parameter("bias", bias, bias_gradient);

@@ -405,7 +405,7 @@ def way_of_a_commit():
         (1, "names members and source", "coordinator::begin_epoch"),
         (0, "a communicator of these", "elastic_part::communicator_of"),
         (0, "takes the state of the source", "elastic_access::begin_epoch"),
-        (0, "goes on from that step", "run_elastic"),
+        (0, "goes on from that step", "hvd::elastic::run"),
     ])
 
 

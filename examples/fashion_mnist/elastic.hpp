@@ -14,8 +14,8 @@ inline void train_elastic(const options& options, const data& data) {
     training<float> kept(options);
     auto values = kept.values();
     hvd::elastic::state state(values, kept.optimizer, kept.progress);
-    if (!options.keep.empty()) state.keep_in(options.keep.string());
-    hvd::run_elastic(state, [&](auto& comm) {
+    if (!options.keep.empty()) state.persist_in(options.keep.string());
+    hvd::elastic::run(state, [&](auto& comm) {
         trainer trainer(comm, options, kept);
         train_to_the_end(comm, trainer, options, data, [&](std::size_t images) {
             trainer.keep_optimizer();

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The door to elastic training over hvd::tcp: run_elastic and the state that it keeps.
+// The door to elastic training over hvd::tcp: elastic::run and the state that it keeps.
 #include "standard.hpp"  // first: an older standard is told at once
 
 #include "tcp.hpp"

@@ -85,7 +85,7 @@ struct report {
 
 // Trains to the end, unless `fault(gpus, hosts, trainer, step)` throws in a step.
 template <class Fault>
-report train(const hvd::run_elastic_options& o, std::int64_t steps, Fault fault) {
+report train(const hvd::elastic::options& o, std::int64_t steps, Fault fault) {
     report r;
     trainer t;
     auto weights = t.weights.view();
@@ -93,7 +93,7 @@ report train(const hvd::run_elastic_options& o, std::int64_t steps, Fault fault)
     state.on_reset([&](int, int size) { r.sizes.push_back(size); });
     std::int64_t committed = 0;
     try {
-        hvd::run_elastic<hvd::nccl>(
+        hvd::elastic::run<hvd::nccl>(
             state,
             [&](gpus_type& gpus, hosts_type& hosts) {
                 CHECK(gpus.rank() == hosts.rank());
@@ -158,11 +158,11 @@ void with_library(int version, F f) {
 //! [run_elastic_nccl]
 double train_on_gpus(hvd::tensor_view<float, hvd::device> weights,
                      hvd::tensor_view<float, hvd::device> gradient, cudaStream_t stream,
-                     const hvd::run_elastic_options& options = {}) {
+                     const hvd::elastic::options& options = {}) {
     hvd::optimizers::sgd<float> sgd{.rate = 0.1f, .momentum = 0.9f};
     hvd::elastic::state state{weights, sgd};
     double loss = 0;
-    hvd::run_elastic<hvd::nccl>(
+    hvd::elastic::run<hvd::nccl>(
         state,
         [&](hvd::communicator<hvd::nccl>& gpus, hvd::communicator<hvd::tcp>& hosts) {
             hvd::distributed_optimizer optimizer{gpus, sgd};
@@ -343,7 +343,7 @@ TEST_CASE("an arena ends while a stream waits for a rank that is lost") {
                             }
                         };
                         try {
-                            hvd::run_elastic<hvd::nccl>(state, fn, o);
+                            hvd::elastic::run<hvd::nccl>(state, fn, o);
                             CHECK(step == 5);
                             CHECK(sizes[std::size_t(r)] == size - 1);
                         } catch (const leaves&) {
@@ -354,7 +354,7 @@ TEST_CASE("an arena ends while a stream waits for a rank that is lost") {
             });
 }
 
-TEST_CASE("a communicator of run_elastic is not captured, and goes on") {
+TEST_CASE("a communicator of elastic::run is not captured, and goes on") {
     for (int size = 2; size <= 3; ++size)
         with_library(revoking, [&] {
             elastic_job job(size);
@@ -366,7 +366,7 @@ TEST_CASE("a communicator of run_elastic is not captured, and goes on") {
                         cudaStreamBeginCapture(t.stream, cudaStreamCaptureModeThreadLocal);
                         CHECK_THROWS_WITH_AS(
                             plan.run(t.stream),
-                            doctest::Contains("a communicator of run_elastic needs the host"),
+                            doctest::Contains("a communicator of elastic::run needs the host"),
                             hvd::usage_error);
                         CHECK(cudaStreamEndCapture(t.stream, &graph) == cudaSuccess);
                         cudaGraphDestroy(graph);
@@ -386,7 +386,7 @@ TEST_CASE("a commit holds nothing if work of its step has failed") {
             trainer t;
             auto weights = t.weights.view();
             hvd::elastic::state state(weights);
-            hvd::run_elastic<hvd::nccl>(
+            hvd::elastic::run<hvd::nccl>(
                 state,
                 [&](gpus_type& gpus) {
                     if (gpus.size() == 1) return;
@@ -443,7 +443,7 @@ TEST_CASE("garbage of a rank that was given up is not held, though the peers not
                                              [&](auto& gpus) { during(at_beginning, gpus); }};
                         hvd::elastic::state state(weights);
                         try {
-                            hvd::run_elastic<hvd::nccl>(
+                            hvd::elastic::run<hvd::nccl>(
                                 state,
                                 [&](gpus_type& gpus) {
                                     while (state.step() < 10) {
@@ -538,7 +538,7 @@ TEST_CASE("ranks whose NCCL can't revoke the communicator that shrinks go on ane
                     throw leaves();
                 };
                 try {
-                    hvd::run_elastic<hvd::nccl>(state, train_to_the_end, o);
+                    hvd::elastic::run<hvd::nccl>(state, train_to_the_end, o);
                     all[std::size_t(r)] = t.weights.values();
                 } catch (const leaves&) {
                 }
@@ -558,7 +558,7 @@ TEST_CASE("the communicator of an epoch has no parts, which would not hear of a 
                 job.start(r, [&](auto& o) {
                     float x = 0;
                     hvd::elastic::state state(x);
-                    hvd::run_elastic<hvd::nccl>(
+                    hvd::elastic::run<hvd::nccl>(
                         state,
                         [&](gpus_type& gpus) {
                             CHECK_THROWS_AS((void)gpus.split(0), hvd::usage_error);
@@ -591,7 +591,7 @@ TEST_CASE("newcomers get the state of the others, by a growth where NCCL can") {
                     std::vector<hvd::tensor_view<float, hvd::device>> weights{t.weights.view()};
                     hvd::elastic::state state(weights);
                     state.on_reset([&](int, int n) { r.sizes.push_back(n); });
-                    hvd::run_elastic<hvd::nccl>(
+                    hvd::elastic::run<hvd::nccl>(
                         state,
                         [&](gpus_type& gpus) {
                             while (gpus.size() <= size || state.step() % 10 != 0) {
@@ -696,7 +696,7 @@ TEST_CASE("a rank keeps its device in all epochs, whichever is current in the fu
                     auto weights = t.weights.view();
                     hvd::elastic::state state(weights);
                     bool is_first = true;
-                    hvd::run_elastic<hvd::nccl>(
+                    hvd::elastic::run<hvd::nccl>(
                         state,
                         [&](gpus_type& gpus) {
                             int current = -1;
@@ -726,12 +726,12 @@ TEST_CASE("a rank keeps its device in all epochs, whichever is current in the fu
 
 TEST_CASE("a process without a GPU, or with options that can't be, does not take part") {
     emulation::reset();
-    hvd::run_elastic_options o = elastic_job(2).options(1);
+    hvd::elastic::options o = elastic_job(2).options(1);
     const auto refusal = [&o](const hvd::nccl_options& own) {
         float x = 0;
         hvd::elastic::state state(x);
         try {
-            hvd::run_elastic<hvd::nccl>(state, [](gpus_type&) {}, o, own);
+            hvd::elastic::run<hvd::nccl>(state, [](gpus_type&) {}, o, own);
         } catch (const hvd::error& e) {
             return std::string(e.what());
         }
@@ -742,11 +742,11 @@ TEST_CASE("a process without a GPU, or with options that can't be, does not take
     };
     const ncclConfig_t blocking = configured([](ncclConfig_t& c) { c.blocking = 1; });
     CHECK(has(refusal({.config = blocking}),
-              "run_elastic<hvd::nccl>: nccl_options has .config.blocking"));
+              "elastic::run<hvd::nccl>: nccl_options has .config.blocking"));
     const ncclConfig_t neither = configured([](ncclConfig_t& c) { c.blocking = 7; });
     CHECK(has(refusal({.config = neither}), ".config.blocking 7"));
     setenv("NCCL_COMM_BLOCKING", "1", 1);
-    CHECK(has(refusal({}), "run_elastic<hvd::nccl>: NCCL_COMM_BLOCKING is 1"));
+    CHECK(has(refusal({}), "elastic::run<hvd::nccl>: NCCL_COMM_BLOCKING is 1"));
     unsetenv("NCCL_COMM_BLOCKING");
     o.tcp = {};
     setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
@@ -772,7 +772,7 @@ TEST_CASE("device tensors are kept in files, and ranks of the host can have them
                 auto one = memory.view();
                 hvd::elastic::state state(list, one);
                 state.keep_in(directory.path());
-                hvd::run_elastic(
+                hvd::elastic::run(
                     state,
                     [&](hosts_type&) {
                         CHECK(memory.values()[0] == float(state.step()));
@@ -812,7 +812,7 @@ TEST_CASE("a newcomer whose device tensors have other sizes leaves, and the othe
                 trainer t;
                 auto weights = t.weights.view();
                 hvd::elastic::state state(weights);
-                hvd::run_elastic<hvd::nccl>(
+                hvd::elastic::run<hvd::nccl>(
                     state,
                     [&](gpus_type& gpus, hosts_type& hosts) {
                         hvd_test::work_until(has_left, state, hosts, [&] {
@@ -829,7 +829,7 @@ TEST_CASE("a newcomer whose device tensors have other sizes leaves, and the othe
             auto wrong = memory.view();
             hvd::elastic::state state(wrong);
             CHECK_THROWS_AS(
-                hvd::run_elastic<hvd::nccl>(state, [](gpus_type&) {}, o), hvd::mismatch_error);
+                hvd::elastic::run<hvd::nccl>(state, [](gpus_type&) {}, o), hvd::mismatch_error);
             has_left = true;
         });
         job.await();

@@ -57,7 +57,7 @@ int main(int, char** argv) {
     add_rows<hvd::autotune_options>(rows);
     add_rows<hvd::timeline_options>(rows);
     add_rows<hvd::tcp_options>(rows);
-    add_rows<hvd::elastic_options>(rows);
+    add_rows<hvd::elastic::bounds>(rows);
     if (std::strcmp(argv[1], "--rows") == 0) {
         for (const std::string& row : rows) std::cout << row << '\n';
         return 0;

@@ -479,7 +479,7 @@ TEST_CASE("a part of a torn job goes on only with the votes of the majority") {
 
 namespace {
 
-// A process: its coordinator, and what `membership` and `run_elastic` would do.
+// A process: its coordinator, and what `membership` and `elastic::run` would do.
 struct process {
     std::uint64_t id = 0;
     bool lives = true;

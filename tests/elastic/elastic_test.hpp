@@ -19,7 +19,7 @@ namespace hvd_test {
 // An elastic job whose processes are threads of this one. The first coordinates, or a launcher.
 class elastic_job {
 public:
-    explicit elastic_job(int size, bool has_launcher = false, hvd::elastic_options bounds = {})
+    explicit elastic_job(int size, bool has_launcher = false, hvd::elastic::bounds bounds = {})
         : size_(size), bounds_(bounds), has_launcher_(has_launcher) {
         if (has_launcher) {
             launcher_.emplace(hvd::detail::coordinator_rules_of(options(0).tcp, bounds),
@@ -31,8 +31,8 @@ public:
     }
 
     // The variables of a process, as options. Newcomers have higher ranks than those of the start.
-    hvd::run_elastic_options options(int rank) const {
-        hvd::run_elastic_options o;
+    hvd::elastic::options options(int rank) const {
+        hvd::elastic::options o;
         o.tcp = {};
         o.tcp.rank = rank;
         o.tcp.size = size_;
@@ -43,7 +43,7 @@ public:
         return o;
     }
 
-    void start(int rank, std::function<void(const hvd::run_elastic_options&)> f) {
+    void start(int rank, std::function<void(const hvd::elastic::options&)> f) {
         threads_.emplace_back([f, o = options(rank)] { f(o); });
     }
     void kill_launcher() { launcher_.reset(); }
@@ -68,7 +68,7 @@ private:
 
     const hvd::detail::shared_secret secret_ = hvd::detail::new_secret();
     int size_;
-    hvd::elastic_options bounds_;
+    hvd::elastic::bounds bounds_;
     bool has_launcher_;
     std::uint16_t port_ = 0;
     std::optional<hvd::detail::coordinator_server> launcher_;

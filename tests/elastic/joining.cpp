@@ -18,11 +18,11 @@ using namespace std::chrono_literals;
 namespace {
 
 // Returns the error of a process that comes to a job, or nothing.
-std::string come(const hvd::run_elastic_options& o) {
+std::string come(const hvd::elastic::options& o) {
     float weight = 0;
     hvd::elastic::state state(weight);
     try {
-        hvd::run_elastic(state, [](auto&) {}, o);
+        hvd::elastic::run(state, [](auto&) {}, o);
     } catch (const hvd::peer_error& e) {
         return e.what();
     }
@@ -52,11 +52,11 @@ void die_when_asked(const elastic_job& job) {
 TEST_CASE("a coordinator that dies before the first epoch is not waited for, and is named") {
     for (const bool has_launcher : {false, true}) {
         CAPTURE(has_launcher);
-        hvd::elastic_options bounds;
+        hvd::elastic::bounds bounds;
         bounds.timeout = 10s;
         elastic_job job(2, false, bounds);
         std::string text;
-        job.start(1, [&](hvd::run_elastic_options o) {
+        job.start(1, [&](hvd::elastic::options o) {
             o.tcp.rendezvous_served = has_launcher;
             text = come(o);
         });
@@ -70,7 +70,7 @@ TEST_CASE("a coordinator that dies before the first epoch is not waited for, and
 }
 
 TEST_CASE("a process that no coordinator answers says where it has looked") {
-    hvd::elastic_options bounds;
+    hvd::elastic::bounds bounds;
     bounds.timeout = 100ms;
     elastic_job job(2, false, bounds);
     std::string text;
@@ -87,11 +87,11 @@ TEST_CASE("strangers take no epoch from a job with few descriptors") {
     std::atomic<bool> are_there{false}, is_over{false};
     std::atomic<int> epochs{0};
     for (int rank = 0; rank < 2; ++rank)
-        job.start(rank, [&, rank](const hvd::run_elastic_options& o) {
+        job.start(rank, [&, rank](const hvd::elastic::options& o) {
             float weight = 0;
             hvd::elastic::state state(weight);
             try {
-                hvd::run_elastic(
+                hvd::elastic::run(
                     state,
                     [&](auto& ranks) {
                         if (ranks.rank() == 0) ++epochs;

@@ -138,7 +138,7 @@ TEST_CASE("a coordinator that is stopped is left, and told that the process live
     const shared_secret secret = new_secret();
     scripted_coordinator coordinator, adviser(secret), next(secret);
     const listening_socket stopped(-1);  // its system takes connections
-    hvd::elastic_options bounds;
+    hvd::elastic::bounds bounds;
     bounds.timeout = std::chrono::seconds(20);
     membership here(coordinator.options(), bounds), there(adviser.options(), bounds);
     auto joined = std::async(std::launch::async, [&] { here.join({}, false); });

@@ -75,16 +75,16 @@ struct report {
     bool was_thrown_back = false, left = false;
 };
 template <class Backend = hvd_test::tcp, class Fault>
-report train(const hvd::run_elastic_options& o, std::int64_t steps, Fault fault,
+report train(const hvd::elastic::options& o, std::int64_t steps, Fault fault,
              const std::string& directory = "") {
     trainer t;
     report r;
     hvd::elastic::state state(t.weights);
-    if (!directory.empty()) state.keep_in(directory);
+    if (!directory.empty()) state.persist_in(directory);
     state.on_reset([&](int, int size) { r.sizes.push_back(size); });
     std::int64_t committed = 0;
     try {
-        hvd::run_elastic<Backend>(
+        hvd::elastic::run<Backend>(
             state,
             [&](auto& comm) {
                 if (state.step() < committed) r.was_thrown_back = true;
@@ -139,7 +139,7 @@ private:
 }  // namespace
 
 TEST_CASE("a process without a launcher is an elastic job of its own") {
-    hvd::run_elastic_options o;
+    hvd::elastic::options o;
     o.tcp = {};
     const report r = train(o, 5, nothing);
     CHECK(r.weights == expected(5));
@@ -152,7 +152,7 @@ TEST_CASE("a process that a launcher has started with others is no job of its ow
         launcher_of_two() { setenv("OMPI_COMM_WORLD_SIZE", "2", 1); }
         ~launcher_of_two() { unsetenv("OMPI_COMM_WORLD_SIZE"); }
     } const mpirun;
-    hvd::run_elastic_options o;
+    hvd::elastic::options o;
     o.tcp = {};
     const auto is_refused = [&](auto backend) {
         CHECK_THROWS_WITH_AS(
@@ -235,7 +235,7 @@ TEST_CASE("the others go on without a rank that leaves, and lose no step") {
 }
 
 TEST_CASE("the others go on without several ranks of their host that leave at one moment") {
-    hvd::elastic_options bounds;
+    hvd::elastic::bounds bounds;
     bounds.timeout = std::chrono::seconds(40);  // they need no such time
     const std::pair<int, std::set<int>> jobs[] = {
         {3, {0, 1}}, {3, {0, 2}}, {4, {0, 1}}, {4, {0, 3}}, {4, {1, 2, 3}}};
@@ -273,7 +273,7 @@ TEST_CASE("steps between commits are counted, and done again when a rank is lost
             hvd::elastic::state state(t.weights);
             std::int64_t furthest = 0;
             try {
-                hvd::run_elastic<hvd_test::tcp>(
+                hvd::elastic::run<hvd_test::tcp>(
                     state,
                     [&](auto& comm) {
                         CHECK(state.step() % 10 == 0);
@@ -302,7 +302,7 @@ TEST_CASE("steps between commits are counted, and done again when a rank is lost
     CHECK(all[1].left);
 }
 
-TEST_CASE("steps that have ended are forgotten by restore and by begin_at") {
+TEST_CASE("steps that have ended are forgotten by restore and by resume_from") {
     int object = 0;
     hvd::elastic::state state(object);
     state.end_step();
@@ -313,7 +313,7 @@ TEST_CASE("steps that have ended are forgotten by restore and by begin_at") {
     CHECK(state.step() == 0);
     CHECK(object == 0);
     state.end_step();
-    state.begin_at(100);
+    state.resume_from(100);
     CHECK(state.step() == 100);
     state.commit();
     CHECK(state.step() == 101);
@@ -333,7 +333,7 @@ TEST_CASE("a function that catches what ends its epoch commits no failed step, a
                 trainer t;
                 hvd::elastic::state state(t.weights);
                 try {
-                    hvd::run_elastic<hvd_test::tcp>(
+                    hvd::elastic::run<hvd_test::tcp>(
                         state,
                         [&](auto& comm) {
                             while (state.step() < 20) {
@@ -370,7 +370,7 @@ TEST_CASE("a function that catches a change of the job's size goes on to the nex
     const auto work = [&](const auto& o, bool begins) {
         int object = 0;
         hvd::elastic::state state(object);
-        hvd::run_elastic<hvd_test::tcp>(
+        hvd::elastic::run<hvd_test::tcp>(
             state,
             [&](auto& comm) {
                 ++epochs;
@@ -379,7 +379,7 @@ TEST_CASE("a function that catches a change of the job's size goes on to the nex
                         ++newcomers;
                         int own = 0;
                         hvd::elastic::state theirs(own);
-                        hvd::run_elastic<hvd_test::tcp>(theirs, [](auto&) {}, other);
+                        hvd::elastic::run<hvd_test::tcp>(theirs, [](auto&) {}, other);
                     });
                 while (comm.size() == 1) {
                     try {
@@ -420,7 +420,7 @@ TEST_CASE("a newcomer gets the state of the others, and takes part") {
             report r;
             hvd::elastic::state state(t.weights);
             state.on_reset([&](int, int size) { r.sizes.push_back(size); });
-            hvd::run_elastic<hvd_test::tcp>(
+            hvd::elastic::run<hvd_test::tcp>(
                 state,
                 [&](auto& comm) {
                     while (comm.size() < 3 || state.step() % 40 != 0) {
@@ -559,7 +559,7 @@ TEST_CASE("a commit asks by a call of its own only if no step has brought the an
             job.start(r, [&](auto& o) {
                 float x = 0;
                 hvd::elastic::state state(x);
-                hvd::run_elastic<watched>(
+                hvd::elastic::run<watched>(
                     state,
                     [&](auto& comm) {
                         for_each_way(comm, [&](const std::string& way, int calls, auto step) {
@@ -585,7 +585,7 @@ TEST_CASE("a commit with local objects asks by a call of its own, which ends the
             float x = 0;
             hvd::elastic::local own(x);
             hvd::elastic::state state(own);
-            hvd::run_elastic<watched>(
+            hvd::elastic::run<watched>(
                 state,
                 [&](auto& comm) {
                     optimized one(comm);
@@ -611,7 +611,7 @@ TEST_CASE("ranks that only step optimizers let newcomers in, after the same step
         const auto train = [&](auto& o, std::size_t who) {
             model m;
             hvd::elastic::state state(m.x, m.y);
-            hvd::run_elastic<watched>(
+            hvd::elastic::run<watched>(
                 state,
                 [&](auto& comm) {
                     began[who][comm.size()] = state.step();
@@ -691,7 +691,7 @@ TEST_CASE("a job goes on though another one has taken the port of its coordinato
 }
 
 TEST_CASE("a rank gives up when it is cut off from its launcher and from most others") {
-    hvd::elastic_options bounds;
+    hvd::elastic::bounds bounds;
     // In the longer time the rank hears from its own coordinator that the others are missing.
     for (const auto& [size, cut_off] : {std::pair{2, 300}, {3, 300}, {4, 300}, {2, 5500}}) {
         CAPTURE(size);
@@ -724,7 +724,7 @@ TEST_CASE("a rank gives up when it is cut off from its launcher and from most ot
 }
 
 TEST_CASE("a rank whose launcher answers waits longer than it would without") {
-    hvd::elastic_options bounds;
+    hvd::elastic::bounds bounds;
     bounds.min_size = 2;
     bounds.launcher_timeout = std::chrono::milliseconds(1);
     elastic_job job(2, true, bounds);
@@ -750,7 +750,7 @@ TEST_CASE("a rank whose launcher answers waits longer than it would without") {
 }
 
 TEST_CASE("fewer ranks than the least wait, and give up in time") {
-    hvd::elastic_options bounds;
+    hvd::elastic::bounds bounds;
     bounds.min_size = 2;
     bounds.timeout = std::chrono::seconds(2);  // the two come in time, also if kept
     elastic_job job(2, true, bounds);
@@ -777,7 +777,7 @@ TEST_CASE("fewer ranks than the least wait, and give up in time") {
 }
 
 TEST_CASE("a first epoch that does not begin says which ranks have not come") {
-    hvd::elastic_options bounds;
+    hvd::elastic::bounds bounds;
     bounds.min_size = 2;
     bounds.timeout = std::chrono::milliseconds(300);
     elastic_job job(4, true, bounds);
@@ -801,13 +801,13 @@ TEST_CASE("errors that no lost rank explains do not repeat for ever") {
     job.start(0, [&](auto& o) {
         float x = 0;
         hvd::elastic::state state(x);
-        state.begin_at(7);
+        state.resume_from(7);
         const auto fails = [&](auto&) {
             ++epochs;
             throw hvd::peer_error(0, "again", {});
         };
         try {
-            hvd::run_elastic<hvd_test::tcp>(state, fails, o);
+            hvd::elastic::run<hvd_test::tcp>(state, fails, o);
         } catch (const hvd::peer_error& e) {
             text = e.what();
         }
@@ -828,7 +828,7 @@ TEST_CASE("any number of losses without a commit does not end a job") {
             float x = 0;
             hvd::elastic::state state(x);
             try {
-                hvd::run_elastic<hvd_test::tcp>(
+                hvd::elastic::run<hvd_test::tcp>(
                     state,
                     [&](auto& comm) {
                         if (comm.rank() == 0) ++epochs;
@@ -861,7 +861,7 @@ TEST_CASE("ranks that return after different steps all end with an error") {
                 hvd::elastic::state state(t.weights);
                 auto committed = t.weights;
                 try {
-                    hvd::run_elastic<hvd_test::tcp>(
+                    hvd::elastic::run<hvd_test::tcp>(
                         state,
                         [&](auto& comm) {
                             // The state is that of the last commit, also after a return.
@@ -894,10 +894,10 @@ TEST_CASE("options of an elastic job that can't be are refused") {
     float x = 0;
     hvd::elastic::state state(x);
     const auto refusal = [&](auto change) {
-        hvd::run_elastic_options o = elastic_job(2).options(1);
+        hvd::elastic::options o = elastic_job(2).options(1);
         change(o);
         try {
-            hvd::run_elastic<hvd_test::tcp>(state, [](auto&) {}, o);
+            hvd::elastic::run<hvd_test::tcp>(state, [](auto&) {}, o);
         } catch (const hvd::usage_error& e) {
             return std::string(e.what());
         }
@@ -932,7 +932,7 @@ TEST_CASE("a newcomer whose objects do not fit leaves, and the others go on") {
         job.start(r, [&, r](auto& o) {
             trainer t;
             hvd::elastic::state state(t.weights);
-            hvd::run_elastic<hvd_test::tcp>(
+            hvd::elastic::run<hvd_test::tcp>(
                 state,
                 [&](auto& comm) {
                     work_until(has_left, state, comm, [&] {
@@ -950,7 +950,7 @@ TEST_CASE("a newcomer whose objects do not fit leaves, and the others go on") {
         hvd::tensor_view<float> wrong = hvd::view(memory, 8);
         hvd::elastic::state state(wrong);
         CHECK_THROWS_AS(
-            hvd::run_elastic<hvd_test::tcp>(state, [](auto&) {}, o), hvd::mismatch_error);
+            hvd::elastic::run<hvd_test::tcp>(state, [](auto&) {}, o), hvd::mismatch_error);
         has_left = true;
     });
     job.await();
@@ -964,8 +964,8 @@ TEST_CASE("a job begins at the step of a checkpoint") {
         job.start(r, [&, r](auto& o) {
             float x = 0;
             hvd::elastic::state state(x);
-            state.begin_at(7);
-            hvd::run_elastic<hvd_test::tcp>(
+            state.resume_from(7);
+            hvd::elastic::run<hvd_test::tcp>(
                 state,
                 [&](auto&) {
                     while (state.step() < 10) {
@@ -983,8 +983,8 @@ TEST_CASE("a state refuses negative steps and samples, and holds nothing then") 
     double loss = 0;
     hvd::elastic::state state(loss);
     CHECK_THROWS_WITH_AS(
-        state.begin_at(-2),
-        doctest::Contains("begin_at of an elastic state: -2 steps, expected 0 or more"),
+        state.resume_from(-2),
+        doctest::Contains("resume_from of an elastic state: -2 steps, expected 0 or more"),
         hvd::usage_error);
     loss = 1;
     CHECK_THROWS_WITH_AS(
@@ -1027,7 +1027,7 @@ TEST_CASE("a process with another secret is refused and harms nobody") {
                     while (!was_refused) std::this_thread::sleep_for(std::chrono::milliseconds(1));
             });
         });
-    job.start(2, [&](hvd::run_elastic_options o) {
+    job.start(2, [&](hvd::elastic::options o) {
         o.tcp.secret = std::string(64, '7');
         CHECK_THROWS_AS(train(o, 20, nothing), hvd::usage_error);
         was_refused = true;
@@ -1053,7 +1053,7 @@ std::string bytes_of(const std::filesystem::path& path) {
 
 // Trains alone up to a step, and leaves its state in the directory.
 void keep(const std::string& directory, std::int64_t steps) {
-    hvd::run_elastic_options o;
+    hvd::elastic::options o;
     o.tcp = {};
     train(o, steps, nothing, directory);
 }
@@ -1065,7 +1065,7 @@ bool says(const std::string& text, const std::string& part) {
 template <class State>
 std::string why_it_is_refused(State& state, const std::string& directory) {
     try {
-        state.keep_in(directory);
+        state.persist_in(directory);
         hvd::detail::elastic_access::read_kept(state);
     } catch (const hvd::checkpoint_error& e) {
         return e.what();
@@ -1114,7 +1114,7 @@ TEST_CASE("all hosts go on from the most steps that one of them finds") {
     elastic_job job(3);
     std::vector<report> all(3);
     for (int r = 0; r < 3; ++r)
-        job.start(r, [&, r](hvd::run_elastic_options o) {
+        job.start(r, [&, r](hvd::elastic::options o) {
             o.tcp.host_id = "host " + std::to_string(r);
             all[std::size_t(r)] = train(o, 20, nothing, directories[r].path());
         });
@@ -1134,7 +1134,7 @@ TEST_CASE("all hosts go on from the most steps that one of them finds") {
 
 TEST_CASE("a file is whole at any time, and its state is that of its step") {
     const temporary_directory directory;
-    hvd::run_elastic_options o;
+    hvd::elastic::options o;
     o.tcp = {};
     std::int64_t last = 0;
     const auto look = [&](auto&, std::int64_t step) {
@@ -1153,14 +1153,14 @@ TEST_CASE("a file is whole at any time, and its state is that of its step") {
 
 TEST_CASE("every n-th step is kept, and a checkpoint of more steps is taken in its place") {
     const temporary_directory directory;
-    hvd::run_elastic_options o;
+    hvd::elastic::options o;
     o.tcp = {};
     trainer t;
     {
         hvd::elastic::state state(t.weights);
-        CHECK(state.kept().step == -1);
-        state.keep_in(directory.path(), {.every = 10});
-        hvd::run_elastic<hvd_test::tcp>(
+        CHECK(state.persisted().step == -1);
+        state.persist_in(directory.path(), {.every = 10});
+        hvd::elastic::run<hvd_test::tcp>(
             state,
             [&](auto& comm) {
                 while (state.step() < 10) {
@@ -1168,7 +1168,7 @@ TEST_CASE("every n-th step is kept, and a checkpoint of more steps is taken in i
                     t.step(comm, state.step());
                     state.commit();
                 }
-                while (state.kept().step != 10)
+                while (state.persisted().step != 10)
                     std::this_thread::sleep_for(std::chrono::milliseconds(1));
                 while (state.step() < 19) {
                     t.step(comm, state.step());
@@ -1176,18 +1176,19 @@ TEST_CASE("every n-th step is kept, and a checkpoint of more steps is taken in i
                 }
             },
             o);
-        CHECK(state.kept().error == "");
+        CHECK(state.persisted().error == "");
     }
     for (const std::int64_t begin : {0, 9, 10, 11}) {
         trainer again;
         hvd::elastic::state state(again.weights);
-        state.begin_at(begin);
+        state.resume_from(begin);
         CHECK(why_it_is_refused(state, directory.path()) == "");
         CHECK(state.step() == std::max<std::int64_t>(begin, 10));
         CHECK(again.weights == expected(begin < 10 ? 10 : 0));
     }
-    CHECK_THROWS_WITH_AS(hvd::elastic::state(o.tcp.rank).keep_in(directory.path(), {.every = 0}),
-                         "hvd: keep_in with every = 0: it takes 1 or more steps", hvd::usage_error);
+    CHECK_THROWS_WITH_AS(hvd::elastic::state(o.tcp.rank).persist_in(directory.path(), {.every = 0}),
+                         "hvd: persist_in with every = 0: it takes 1 or more steps",
+                         hvd::usage_error);
 }
 
 TEST_CASE("files of a state are no links, and no user writes into another one's file") {
@@ -1283,12 +1284,12 @@ TEST_CASE("a state stays in the directory that was checked, wherever its name le
     trainer t;
     {
         hvd::elastic::state state(t.weights);
-        state.keep_in(link);
+        state.persist_in(link);
         std::filesystem::remove(link);
         std::filesystem::create_directory_symlink(later.path(), link);
-        hvd::run_elastic_options o;
+        hvd::elastic::options o;
         o.tcp = {};
-        hvd::run_elastic(
+        hvd::elastic::run(
             state,
             [&](auto& comm) {
                 while (state.step() < 3) {
@@ -1307,7 +1308,7 @@ TEST_CASE("a state stays in the directory that was checked, wherever its name le
 TEST_CASE("a sealed state is that of a job with this secret, and of no other") {
     const temporary_directory directory;
     const auto job_with = [&](const std::string& secret) {
-        hvd::run_elastic_options o;
+        hvd::elastic::options o;
         o.tcp = {};
         o.tcp.secret = secret;
         o.bounds.seal_states = !secret.empty();
@@ -1421,10 +1422,10 @@ TEST_CASE("a file of other sizes is refused, and what is empty takes its size fr
     {
         tensors object = kept;
         hvd::elastic::state state(object, optimizer);
-        state.keep_in(directory.path());
-        hvd::run_elastic_options o;
+        state.persist_in(directory.path());
+        hvd::elastic::options o;
         o.tcp = {};
-        hvd::run_elastic<hvd_test::tcp>(state, [&](auto&) { state.commit(); }, o);
+        hvd::elastic::run<hvd_test::tcp>(state, [&](auto&) { state.commit(); }, o);
     }
     const auto refusal = [&](tensors object, std::size_t slots, std::size_t elements) {
         hvd::optimizers::sgd<float> other{.momentum = 0.9f};
@@ -1509,7 +1510,7 @@ TEST_CASE("a full disk does not end the job, and the last file stays") {
     const temporary_directory directory;
     std::vector<float> weights(100'000, 1);
     hvd::elastic::state state(weights);
-    state.keep_in(directory.path());
+    state.persist_in(directory.path());
     rlimit limit{};
     REQUIRE(getrlimit(RLIMIT_FSIZE, &limit) == 0);
     const auto limit_files = [&](rlim_t bytes) {
@@ -1521,9 +1522,9 @@ TEST_CASE("a full disk does not end the job, and the last file stays") {
     };
     static std::atomic<int> lines{0};
     const auto sink = hvd::set_message_sink([](std::string_view) { ++lines; });
-    hvd::run_elastic_options o;
+    hvd::elastic::options o;
     o.tcp = {};
-    hvd::run_elastic<hvd_test::tcp>(
+    hvd::elastic::run<hvd_test::tcp>(
         state,
         [&](auto&) {
             state.commit();
@@ -1531,11 +1532,11 @@ TEST_CASE("a full disk does not end the job, and the last file stays") {
             limit_files(64 * 1024);
             for (int n = 0; n < 3; ++n) {
                 state.commit();
-                while (state.kept().error.empty())
+                while (state.persisted().error.empty())
                     std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }
             CHECK(state.kept().error.find(directory.path()) != std::string::npos);
-            CHECK(state.kept().step == 1);
+            CHECK(state.persisted().step == 1);
             std::vector<float> in_file;
             hvd::elastic::state other(in_file);
             CHECK(why_it_is_refused(other, directory.path()) == "");
@@ -1544,11 +1545,11 @@ TEST_CASE("a full disk does not end the job, and the last file stays") {
             limit_files(limit.rlim_cur);
             state.commit();
             await_step(5);
-            CHECK(state.kept().error == "");
+            CHECK(state.persisted().error == "");
             CHECK(lines == 1);
             limit_files(64 * 1024);  // once more, which is told once more
             state.commit();
-            while (state.kept().error.empty())
+            while (state.persisted().error.empty())
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
             limit_files(limit.rlim_cur);
         },
@@ -1599,7 +1600,7 @@ struct bank {
 constexpr auto twenty_steps = [](auto&, std::int64_t step) { return step < 20; };
 
 template <class GoesOn, class Fault>
-void run_bank(bank& b, const hvd::run_elastic_options& o, GoesOn goes_on, Fault fault) {
+void run_bank(bank& b, const hvd::elastic::options& o, GoesOn goes_on, Fault fault) {
     hvd::elastic::local accounts(b.accounts);
     hvd::elastic::local text(b.text);
     hvd::elastic::state state(b.shared.weights, accounts, text);
@@ -1607,20 +1608,21 @@ void run_bank(bank& b, const hvd::run_elastic_options& o, GoesOn goes_on, Fault 
     b.accounts.push_back({o.tcp.rank, o.tcp.rank});
     std::int64_t committed = 0;
     try {
-        hvd::run_elastic<hvd_test::tcp>(
+        hvd::elastic::run<hvd_test::tcp>(
             state,
             [&](auto& comm) {
                 if (state.step() < committed) b.was_thrown_back = true;
                 if (b.rank < 0) b.rank = comm.rank();
                 if (b.began_at < 0) b.began_at = state.step();
                 b.lost.clear();
-                b.gone = accounts.gone();
-                for (std::size_t i = 0; i < accounts.lost().size(); ++i) {
-                    const auto& [rank, lost] = accounts.lost()[i];
+                b.gone = accounts.lost_without_copy();
+                for (std::size_t i = 0; i < accounts.copies_of_lost().size(); ++i) {
+                    const auto& [rank, lost] = accounts.copies_of_lost()[i];
                     b.lost.push_back(rank);
                     b.accounts.insert(b.accounts.end(), lost.begin(), lost.end());
-                    b.is_exact = b.is_exact && text.lost()[i].rank == rank &&
-                                 text.lost()[i].object.size() == std::size_t(state.step());
+                    b.is_exact =
+                        b.is_exact && text.copies_of_lost()[i].rank == rank &&
+                        text.copies_of_lost()[i].object.size() == std::size_t(state.step());
                 }
                 while (goes_on(comm, state.step())) {
                     for (const account& a : b.accounts)
@@ -1631,7 +1633,8 @@ void run_bank(bank& b, const hvd::run_elastic_options& o, GoesOn goes_on, Fault 
                     b.text.resize(std::size_t(state.step() + 1), '.');
                     state.commit();
                     committed = state.step();
-                    b.is_exact = b.is_exact && accounts.lost().empty() && accounts.gone().empty();
+                    b.is_exact = b.is_exact && accounts.copies_of_lost().empty() &&
+                                 accounts.lost_without_copy().empty();
                 }
             },
             o);
@@ -1647,7 +1650,7 @@ std::vector<bank> banks_after(int size, Leaves leave, std::int64_t at = 9, int h
     elastic_job job(size, true);
     std::vector<bank> all(static_cast<std::size_t>(size));
     for (int r = 0; r < size; ++r)
-        job.start(r, [&, r](hvd::run_elastic_options o) {
+        job.start(r, [&, r](hvd::elastic::options o) {
             if (hosts > 1) o.tcp.host_id = "host " + std::to_string(r * hosts / size);
             bank& b = all[std::size_t(r)];
             run_bank(b, o, twenty_steps, [&](auto&, auto& state) {
@@ -1799,13 +1802,13 @@ TEST_CASE("a newcomer has its own object, and the object is found when the newco
 }
 
 TEST_CASE("a rank that was left out comes again with the object that it has begun with") {
-    hvd::elastic_options bounds;
+    hvd::elastic::bounds bounds;
     bounds.straggler_timeout = std::chrono::milliseconds(200);
     elastic_job job(3, true, bounds);
     std::atomic<bool> is_left_out{false};
     std::vector<bank> all(3);
     for (int r = 0; r < 3; ++r)
-        job.start(r, [&, r](hvd::run_elastic_options o) {
+        job.start(r, [&, r](hvd::elastic::options o) {
             o.communicator.timeout = std::chrono::seconds(1);
             bool has_left = false, has_come = false;
             const auto goes_on = [&](auto& comm, std::int64_t step) {
@@ -1878,10 +1881,10 @@ public:
     int own() const { return own_[0]; }
     std::vector<int> lost() const {  // their objects
         std::vector<int> all;
-        for (const auto& l : local_.lost()) all.push_back(l.object[0]);
+        for (const auto& l : local_.copies_of_lost()) all.push_back(l.object[0]);
         return all;
     }
-    std::size_t gone() const { return local_.gone().size(); }
+    std::size_t gone() const { return local_.lost_without_copy().size(); }
 
 private:
     std::vector<float> weights_ = {0};
@@ -1975,14 +1978,14 @@ struct hvd::elastic::saved<runs_tests::sent_later> {
 
 namespace runs_tests {
 
-TEST_CASE("a job whose first epoch fails begins with the objects as run_elastic has found them") {
-    hvd::run_elastic_options o;
+TEST_CASE("a job whose first epoch fails begins with the objects as elastic::run has found them") {
+    hvd::elastic::options o;
     o.tcp = {};
     sent_later shared, own;
     hvd::elastic::local local(own);
     hvd::elastic::state state(shared, local);
     shared.value = own.value = 7;  // those of a checkpoint
-    hvd::run_elastic(state, [](auto&) {}, o);
+    hvd::elastic::run(state, [](auto&) {}, o);
     CHECK(shared.was_sent);
     CHECK(shared.value == 7);
     CHECK(own.value == 7);

@@ -71,16 +71,16 @@ TEST_CASE("commits leave the copy alone that a slow file is made of: it has one 
     std::vector<float> before(100), after(100);
     gate between;
     hvd::elastic::state state(before, between, after);
-    state.keep_in(directory.path());
+    state.persist_in(directory.path());
     const auto commit = [&](int step) {
         before.assign(100, float(step));
         between.step = step;
         after.assign(100, float(step));
         state.commit();
     };
-    hvd::run_elastic_options alone;
+    hvd::elastic::options alone;
     alone.tcp = {};
-    hvd::run_elastic<hvd_test::tcp>(
+    hvd::elastic::run<hvd_test::tcp>(
         state,
         [&](auto&) {
             gate::close();
@@ -92,7 +92,7 @@ TEST_CASE("commits leave the copy alone that a slow file is made of: it has one 
             std::vector<float> x, y;
             gate z;
             hvd::elastic::state kept(x, z, y);
-            kept.keep_in(directory.path());
+            kept.persist_in(directory.path());
             hvd::detail::elastic_access::read_kept(kept);
             gate::let_through(1000);
             CHECK(kept.step() == 1);
@@ -101,7 +101,7 @@ TEST_CASE("commits leave the copy alone that a slow file is made of: it has one 
             CHECK(y == x);
         },
         alone);
-    CHECK(state.kept().error == "");
+    CHECK(state.persisted().error == "");
 }
 
 TEST_CASE(

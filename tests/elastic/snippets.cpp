@@ -16,12 +16,12 @@ using hvd_test::elastic_job;
 namespace {
 
 //! [run_elastic]
-double train(const hvd::run_elastic_options& options = {}) {
+double train(const hvd::elastic::options& options = {}) {
     std::vector<float> weights(3, 0), gradient(3);
     hvd::optimizers::sgd<float> sgd{.rate = 0.1f, .momentum = 0.9f};
     hvd::elastic::state state{weights, sgd};  // what must not be lost
 
-    hvd::run_elastic(
+    hvd::elastic::run(
         state,
         [&](hvd::communicator<hvd::tcp>& world) {
             hvd::distributed_optimizer optimizer{world, sgd};  // refers to it
@@ -38,7 +38,7 @@ double train(const hvd::run_elastic_options& options = {}) {
 //! [run_elastic]
 
 //! [local]
-std::size_t collect(const hvd::run_elastic_options& options, std::int64_t steps) {
+std::size_t collect(const hvd::elastic::options& options, std::int64_t steps) {
     std::vector<float> weights(3, 0);
     std::vector<float> replay;  // what this rank has seen
     std::mt19937 random(std::uint32_t(options.tcp.rank));
@@ -46,13 +46,13 @@ std::size_t collect(const hvd::run_elastic_options& options, std::int64_t steps)
     hvd::elastic::local own_random{random};
     hvd::elastic::state state{weights, own_replay, own_random};
 
-    hvd::run_elastic(
+    hvd::elastic::run(
         state,
         [&](hvd::communicator<hvd::tcp>& world) {
-            for (const auto& [rank, seen] : own_replay.lost())  // of lost ranks, copied to this one
+            for (const auto& [rank, seen] : own_replay.copies_of_lost())  // they are here
                 replay.insert(replay.end(), seen.begin(), seen.end());
-            if (!own_replay.gone().empty())  // the same on all ranks
-                std::printf("both copies of %zu ranks are lost\n", own_replay.gone().size());
+            for (const int rank : own_replay.lost_without_copy())  // the same on all ranks
+                std::printf("both copies of rank %d are lost\n", rank);
             while (state.step() < steps) {
                 replay.push_back(float(random() % 1000));
                 std::vector<float> gradient(3, replay.back());
@@ -115,12 +115,12 @@ TEST_CASE("an elastic job with objects that differ is that of undisturbed ranks"
 
 TEST_CASE("float masters by reference live through the epochs") {
     // Each step is too small for 16 bits, and would be lost without the masters.
-    const auto train_in_16_bits = [](const hvd::run_elastic_options& options, bool fails) {
+    const auto train_in_16_bits = [](const hvd::elastic::options& options, bool fails) {
         using hvd::bfloat16;
         std::vector<bfloat16> weights(3, bfloat16(1)), gradient(3, bfloat16(1));
         hvd::optimizers::float_masters<bfloat16, hvd::optimizers::sgd<float>> sgd{{.rate = 1e-3f}};
         hvd::elastic::state state{weights, sgd};
-        hvd::run_elastic(
+        hvd::elastic::run(
             state,
             [&](auto& world) {
                 hvd::distributed_optimizer optimizer{
@@ -138,7 +138,7 @@ TEST_CASE("float masters by reference live through the epochs") {
         CHECK(sgd.master[0][0] == doctest::Approx(0.98));
         return float(weights[0]);
     };
-    hvd::run_elastic_options alone;
+    hvd::elastic::options alone;
     alone.tcp = {};
     const float undisturbed = train_in_16_bits(alone, false);
     CHECK(undisturbed < 1);
@@ -172,7 +172,7 @@ TEST_CASE("a rank tells the launcher how many samples it has done") {
             const std::vector<int> labels(32);
             double loss = 0;
             hvd::elastic::state state(loss);
-            hvd::run_elastic(
+            hvd::elastic::run(
                 state,
                 [&](auto&) {
                     while (state.step() < 3) {
@@ -189,7 +189,7 @@ TEST_CASE("a rank tells the launcher how many samples it has done") {
 
 TEST_CASE("options of a program") {
     //! [elastic_options]
-    hvd::run_elastic_options options;
+    hvd::elastic::options options;
     options.bounds.min_size = 2;  // ranks
     options.bounds.straggler_timeout = 10s;
     options.communicator.timeout = 60s;
@@ -256,7 +256,7 @@ TEST_CASE("all kinds of objects go to newcomers, and come back after a failure")
             hvd::elastic::state state(mine.vector, mine.tensors, view, mine.views, mine.number,
                                       mine.text, mine.own, mine.adam, mine.groups);
             int epochs = 0, first = 0;
-            hvd::run_elastic(
+            hvd::elastic::run(
                 state,
                 [&](auto& comm) {
                     ++epochs;
@@ -302,19 +302,20 @@ TEST_CASE("all kinds of objects are with another rank when theirs is lost") {
                 }
                 const objects other(4);
                 CHECK(mine.is_that_of(3));
-                CHECK(vector.lost().at(0).object == other.vector);
-                CHECK(tensors.lost().at(0).object == other.tensors);
-                CHECK(views.lost().at(0).object[1] == std::vector<int>(4, 4));
-                CHECK(number.lost().at(0).object == 4);
-                CHECK(text.lost().at(0).object == other.text);
-                CHECK(adam.lost().at(0).object.rate == other.adam.rate);
-                CHECK(adam.lost().at(0).object.mean == other.adam.mean);
-                CHECK(groups.lost().at(0).object.members == other.groups.members);
-                CHECK(groups.lost().at(0).object.more[0].rate == other.groups.more[0].rate);
+                CHECK(vector.copies_of_lost().at(0).object == other.vector);
+                CHECK(tensors.copies_of_lost().at(0).object == other.tensors);
+                CHECK(views.copies_of_lost().at(0).object[1] == std::vector<int>(4, 4));
+                CHECK(number.copies_of_lost().at(0).object == 4);
+                CHECK(text.copies_of_lost().at(0).object == other.text);
+                CHECK(adam.copies_of_lost().at(0).object.rate == other.adam.rate);
+                CHECK(adam.copies_of_lost().at(0).object.mean == other.adam.mean);
+                CHECK(groups.copies_of_lost().at(0).object.members == other.groups.members);
+                CHECK(groups.copies_of_lost().at(0).object.more[0].rate ==
+                      other.groups.more[0].rate);
                 ++good;
             };
-            if (r == 0) hvd::run_elastic(state, work, o);
-            else CHECK_THROWS_AS(hvd::run_elastic(state, work, o), std::runtime_error);
+            if (r == 0) hvd::elastic::run(state, work, o);
+            else CHECK_THROWS_AS(hvd::elastic::run(state, work, o), std::runtime_error);
         });
     job.await();
     CHECK(good == 1);
@@ -332,19 +333,19 @@ TEST_CASE("all kinds of objects are kept in a file") {
     objects mine(4), other(4);
     other.spoil();
     with_state(mine, [&](auto& state) {
-        //! [keep_in]
-        state.keep_in(directory, {.every = 10});  // before run_elastic
-        //! [keep_in]
-        state.begin_at(9);
-        hvd::run_elastic_options o;
+        //! [persist_in]
+        state.persist_in(directory, {.every = 10});  // before elastic::run
+        //! [persist_in]
+        state.resume_from(9);
+        hvd::elastic::options o;
         o.tcp = {};
-        hvd::run_elastic(state, [&](auto&) { state.commit(); }, o);
+        hvd::elastic::run(state, [&](auto&) { state.commit(); }, o);
     });
     with_state(other, [&](auto& state) {
-        state.keep_in(directory);
+        state.persist_in(directory);
         hvd::detail::elastic_access::read_kept(state);
         CHECK(state.step() == 10);
-        CHECK(state.kept().step == 10);
+        CHECK(state.persisted().step == 10);
     });
     CHECK(other.is_that_of(4));
 }

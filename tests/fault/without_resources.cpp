@@ -368,14 +368,14 @@ struct part {
 
 constexpr int elastic_steps = 5;
 
-void train(part& mine, bool is_victim, resource what, long n, hvd::run_elastic_options o) {
+void train(part& mine, bool is_victim, resource what, long n, hvd::elastic::options o) {
     alarm(100);  // a process that hangs ends
     o.tcp.start_timeout = 500ms;
     double weight = 0;
     hvd::elastic::state state(weight);
     const shortage_here here(is_victim, what, shortage::from_then_on, n);
     try {
-        hvd::run_elastic(
+        hvd::elastic::run(
             state,
             [&](auto& comm) {
                 while (state.step() < elastic_steps) {

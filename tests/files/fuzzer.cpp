@@ -145,7 +145,7 @@ void read_options(FuzzedDataProvider& from) {
         const hvd::configuration made = hvd::read_configuration(path());
         static_cast<void>(made.apply<hvd::communicator_options>());
         static_cast<void>(made.apply<hvd::engine_options>());
-        static_cast<void>(made.apply<hvd::elastic_options>());
+        static_cast<void>(made.apply<hvd::elastic::bounds>());
     } catch (const hvd::error&) {
     }
 }

@@ -30,9 +30,9 @@ int main(int argc, char** argv) {
     bool is_over = false;
     std::int64_t done = 0;
     hvd::elastic::state state(sums, done, is_over);
-    if (const char* directory = std::getenv("HVD_TEST_KEEP")) state.keep_in(directory);
+    if (const char* directory = std::getenv("HVD_TEST_KEEP")) state.persist_in(directory);
     try {
-        hvd::run_elastic(state, [&](auto& comm) {
+        hvd::elastic::run(state, [&](auto& comm) {
             const double mean = (comm.size() + 1) / 2.0;
             while (!is_over && !(is_uneven && done >= comm.rank() + 3)) {
                 std::vector<double> tensor(sums.size() + 1, comm.rank() + 1);

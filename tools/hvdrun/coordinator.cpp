@@ -11,7 +11,7 @@ namespace hvdrun {
 namespace {
 
 hvd::detail::coordinator_rules rules_of(const options& o, int ranks) {
-    auto bounds = hvd::detail::launched_options<hvd::elastic_options>();
+    auto bounds = hvd::detail::launched_options<hvd::elastic::bounds>();
     bounds.min_size = o.min_np;
     bounds.max_size = o.max_np;
     bounds.timeout = hvd::time_span::of_nanoseconds(std::int64_t(o.elastic_timeout * 1e9));

@@ -23,8 +23,8 @@ class state;
 ///
 /// Each rank keeps its own from epoch to epoch. Each commit sends a copy to another rank, on
 /// another host if there is one. When ranks are lost, those who hold their copies find them in
-/// `lost()`, and the program decides who takes them over. A newcomer begins with the object that it
-/// has made itself.
+/// `copies_of_lost()`, and the program decides who takes them over. A newcomer begins with the
+/// object that it has made itself.
 ///
 /// The object outlives it, and it outlives the state. **Threads**: one.
 /// @tparam T a type with `elastic::saved<T>`, whose `copy` is one that `saved` names or
@@ -46,11 +46,11 @@ public:
     /// The objects of lost ranks whose copies are here, as they were at the last commit. Each is on
     /// one rank. They stay until the next commit: if it fails they are there again, with the
     /// objects as they were.
-    const std::vector<lost_object>& lost() const noexcept { return lost_; }
+    const std::vector<lost_object>& copies_of_lost() const noexcept { return lost_; }
 
     /// The lost ranks whose copy is lost, too, since the rank that held it is. They are the same on
     /// all ranks, and stay until the next commit.
-    const std::vector<int>& gone() const noexcept { return gone_; }
+    const std::vector<int>& lost_without_copy() const noexcept { return gone_; }
 
 private:
     friend struct saved<local>;

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The door to elastic training over MPI: run_elastic<hvd::mpi>.
+// The door to elastic training over MPI: elastic::run<hvd::mpi>.
 #include "../mpi.hpp"
 
 #include "../elastic.hpp"

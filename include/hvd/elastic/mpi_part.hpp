@@ -17,10 +17,11 @@ template <>
 class elastic_part<mpi> {
 public:
     // All ranks of MPI_COMM_WORLD make theirs together.
-    elastic_part(tcp_options own, const elastic_options& bounds) {
+    elastic_part(tcp_options own, const elastic::bounds& bounds) {
         if (!mpi_is_running())
             throw usage_error(
-                -1, "hvd: run_elastic<hvd::mpi>: MPI is not running: make an hvd::mpi_environment");
+                -1,
+                "hvd: elastic::run<hvd::mpi>: MPI is not running: make an hvd::mpi_environment");
         require_mpi_ranks();
         MPI_Comm_rank(MPI_COMM_WORLD, &own.rank);
         MPI_Comm_size(MPI_COMM_WORLD, &own.size);
@@ -71,7 +72,7 @@ private:
         shared_secret secret{};
     };
 
-    void make_together(mpi_steps& steps, const tcp_options& own, const elastic_options& bounds) {
+    void make_together(mpi_steps& steps, const tcp_options& own, const elastic::bounds& bounds) {
         comm_ = steps.duplicate(MPI_COMM_WORLD);
         MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
         if (own.rendezvous.empty()) meet(steps, own, bounds);
@@ -87,7 +88,7 @@ private:
         steps.gather(comm_, &mine, sizeof mine, all.data());
         return mine != 0 && std::ranges::count(all, mine) == world_;
     }
-    void meet(mpi_steps& steps, const tcp_options& own, const elastic_options& bounds) {
+    void meet(mpi_steps& steps, const tcp_options& own, const elastic::bounds& bounds) {
         is_of_one_host_ = are_on_one_host(steps);
         meeting_place place;
         std::vector<meeting_place> all;
@@ -104,7 +105,7 @@ private:
             if (own.rank != 0) come_to(all[0], own, bounds);
         });
     }
-    void come_to(const meeting_place& place, tcp_options own, const elastic_options& bounds) {
+    void come_to(const meeting_place& place, tcp_options own, const elastic::bounds& bounds) {
         own.rendezvous = "rank 0 of MPI_COMM_WORLD";
         own.secret_file.clear();
         own.secret = std::string(std::string_view(hex_of(place.secret)));

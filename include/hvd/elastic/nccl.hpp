@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The door to elastic training over NCCL: run_elastic<hvd::nccl>, and device tensors in its state.
+// The door to elastic training over NCCL: elastic::run<hvd::nccl>, and device tensors in its state.
 #include "../nccl.hpp"
 
 #include "../elastic.hpp"

@@ -82,7 +82,7 @@ template <>
 class elastic_part<nccl> {
 public:
     // @throws usage_error for options that can't be, cuda_error without a GPU
-    elastic_part(const tcp_options& own, const elastic_options& bounds, const nccl_options& gpus)
+    elastic_part(const tcp_options& own, const elastic::bounds& bounds, const nccl_options& gpus)
         : succession_(checked(gpus)), hosts_(own, bounds) {}
 
     membership& own() { return hosts_.own(); }
@@ -110,7 +110,7 @@ private:
     }
 
     static void refuse_blocking(const char* cause) {
-        throw usage_error(-1, text("hvd: run_elastic<hvd::nccl>: ", cause,
+        throw usage_error(-1, text("hvd: elastic::run<hvd::nccl>: ", cause,
                                    ": a blocking call of NCCL does not end when a rank is lost"));
     }
 

@@ -68,7 +68,7 @@ template <class Backend>
 class elastic_part<Backend> {
 public:
     // @throws usage_error for options that say too little or contradict each other
-    elastic_part(const tcp_options& own, const elastic_options& bounds)
+    elastic_part(const tcp_options& own, const elastic::bounds& bounds)
         : membership_(checked(own), bounds) {}
 
     membership& own() { return membership_; }

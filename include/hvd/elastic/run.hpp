@@ -20,7 +20,7 @@ public:
     }
     // The files of a state are sealed, if the job wishes it, and else not.
     template <class State>
-    static void seal(State& s, const tcp_options& own, const elastic_options& bounds) {
+    static void seal(State& s, const tcp_options& own, const elastic::bounds& bounds) {
         if (!s.keeper_) return;
         kept_key key;
         if (bounds.seal_states) key = derived_secret(secret_of(own), 0x73746174657300);
@@ -173,21 +173,21 @@ private:
     shared<epoch_monitor> monitor_;
 };
 
-// Two exceptions have to leave the function of run_elastic: a peer_error of any call, and the
+// Two exceptions have to leave the function of elastic::run: a peer_error of any call, and the
 // change that a commit has thrown. A function that catches them would commit steps that have
 // failed, or would seem to be done.
 class elastic_end {
 public:
     explicit elastic_end(const call_driver& calls) : calls_(calls) {}
 
-    // Called when the function of run_elastic has gone on after all.
+    // Called when the function of elastic::run has gone on after all.
     void throw_what_was_caught(const char* where) {
         const bool is_broken = calls_.is_broken();
         if (!is_broken && !changes_) return;
         const message what =
-            text("hvd: rank ", calls_.rank(), ": the function of run_elastic has caught ",
+            text("hvd: rank ", calls_.rank(), ": the function of elastic::run has caught ",
                  is_broken ? "hvd::peer_error" : "hvd::elastic::membership_change",
-                 " and gone on to ", where, ": let it pass, since run_elastic goes on from it");
+                 " and gone on to ", where, ": let it pass, since elastic::run goes on from it");
         if (!std::exchange(told_, true)) write_line(what);
         if (is_broken) throw peer_error(calls_.rank(), what, {});
         throw elastic::membership_change();
@@ -251,12 +251,12 @@ private:
 // The part of this process over a backend whose communicators may take options of their own.
 struct no_own_options {};
 template <class Backend>
-elastic_part<Backend> part_of(const tcp_options& own, const elastic_options& bounds,
+elastic_part<Backend> part_of(const tcp_options& own, const elastic::bounds& bounds,
                               const no_own_options&) {
     return elastic_part<Backend>(own, bounds);
 }
 template <class Backend, class Own>
-elastic_part<Backend> part_of(const tcp_options& own, const elastic_options& bounds,
+elastic_part<Backend> part_of(const tcp_options& own, const elastic::bounds& bounds,
                               const Own& options) {
     return elastic_part<Backend>(own, bounds, options);
 }
@@ -288,7 +288,7 @@ namespace detail {
 [[noreturn]] inline void give_up_as_the_others(int started_as, int epochs, std::int64_t step) {
     throw peer_error(
         started_as,
-        text("hvd: the function of run_elastic has returned after step ", step,
+        text("hvd: the function of elastic::run has returned after step ", step,
              " in the process with HVD_RANK=", started_as, ", in ", epochs,
              " epochs in a row. The others went on each time, and have given up. Do all ranks "
              "return after the same step?"),
@@ -297,13 +297,15 @@ namespace detail {
 
 }  // namespace detail
 
-/// Options of `run_elastic`. Those that a launcher sets are read from the environment.
+namespace elastic {
+
+/// Options of `elastic::run`. Those that a launcher sets are read from the environment.
 /// @snippet tests/elastic/snippets.cpp elastic_options
-struct run_elastic_options {
+struct options {
     /// the place of this process at the start
-    tcp_options tcp = detail::place_from_environment();
+    tcp_options tcp = hvd::detail::place_from_environment();
     /// the sizes and the times of the job
-    elastic_options bounds = detail::launched_options<elastic_options>();
+    elastic::bounds bounds = hvd::detail::launched_options<elastic::bounds>();
     communicator_options communicator = {};  ///< of each epoch
 };
 
@@ -333,29 +335,29 @@ struct run_elastic_options {
 /// @tparam Backend of the communicators: an elastic one, such as `tcp`, `encrypted<tcp>`, `nccl`
 /// @snippet tests/elastic/snippets.cpp run_elastic
 template <class Backend = tcp, class... Ts, class F>
-void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& options = {},
-                 const typename detail::own_options_of<Backend>::type& own_options = {}) {
-    static_assert(detail::is_elastic<Backend>,
-                  "hvd: run_elastic: this backend is not elastic, or its header is missing: see "
+void run(state<Ts...>& state, F fn, const options& options = {},
+         const typename hvd::detail::own_options_of<Backend>::type& own_options = {}) {
+    static_assert(hvd::detail::is_elastic<Backend>,
+                  "hvd: elastic::run: this backend is not elastic, or its header is missing: see "
                   "docs/elastic.md");
-    using access = detail::elastic_access;
+    using access = hvd::detail::elastic_access;
     constexpr int most_vain_epochs = 10;
     access::seal(state, options.tcp, options.bounds);
     access::begin(state);
-    auto part = detail::part_of<Backend>(options.tcp, options.bounds, own_options);
-    detail::membership& own = part.own();
+    auto part = hvd::detail::part_of<Backend>(options.tcp, options.bounds, own_options);
+    hvd::detail::membership& own = part.own();
     int vain = 0;
     for (bool has_finished = false;;) {
-        const detail::state_stamp stamp = access::stamp_of(state);
+        const hvd::detail::state_stamp stamp = access::stamp_of(state);
         const auto epoch = own.join(stamp, has_finished);
         if (epoch.has_ended) {
             if (vain < most_vain_epochs) return;
-            detail::give_up_as_the_others(options.tcp.rank, most_vain_epochs, state.step());
+            hvd::detail::give_up_as_the_others(options.tcp.rank, most_vain_epochs, state.step());
         }
         if (std::exchange(has_finished, false)) state.restore();  // others have not
         if (epoch.has_lost) vain = 0;
         const std::int64_t before = access::committed_by(state);
-        const detail::monitored_epoch monitored(own);
+        const hvd::detail::monitored_epoch monitored(own);
         bool has_begun = false;
         const auto count = [&] { vain = access::committed_by(state) > before ? 0 : vain + 1; };
         const auto go_back = [&] {
@@ -368,17 +370,17 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
             own.record(epoch);
             comm.barrier();
             own.begin_work();
-            detail::elastic_watch watch(state, comm, epoch, monitored.monitor());
+            hvd::detail::elastic_watch watch(state, comm, epoch, monitored.monitor());
             access::begin_epoch(state, comm, epoch);
             has_begun = true;
             call_with(fn, comm);
             watch.check_return();
             has_finished = true;
             count();  // if others have not finished, they come back
-        } catch (const elastic::membership_change&) {
+        } catch (const membership_change&) {
             vain = 0;
         } catch (const peer_error& e) {
-            if (!go_back()) detail::give_up_in_vain(most_vain_epochs, state.step(), e);
+            if (!go_back()) hvd::detail::give_up_in_vain(most_vain_epochs, state.step(), e);
         } catch (const mismatch_error&) {
             // A newcomer whose objects do not fit leaves, and the others go on.
             if (has_begun || stamp.epoch == 0 || !go_back()) throw;
@@ -386,4 +388,5 @@ void run_elastic(elastic::state<Ts...>& state, F fn, const run_elastic_options& 
     }
 }
 
+}  // namespace elastic
 }  // namespace hvd::inline v0

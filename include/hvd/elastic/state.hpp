@@ -19,8 +19,8 @@ namespace hvd::inline v0 {
 
 namespace elastic {
 
-/// Ends the function that `run_elastic` runs, on all ranks after the same step, because the job
-/// changes its size. Let it pass: `run_elastic` goes on from it with another communicator.
+/// Ends the function that `elastic::run` runs, on all ranks after the same step, because the job
+/// changes its size. Let it pass: `elastic::run` goes on from it with another communicator.
 class membership_change {};
 
 /// Options of `state::commit`.
@@ -49,11 +49,11 @@ public:
     /// that have ended since.
     std::int64_t step() const noexcept { return step_ + uncommitted_; }
 
-    /// Sets the number of steps that are done, of a checkpoint say, before `run_elastic`. That of
+    /// Sets the number of steps that are done, of a checkpoint say, before `elastic::run`. That of
     /// the first rank counts, as its objects do.
     /// @throws hvd::usage_error for a negative one
-    void begin_at(std::int64_t step) {
-        refuse_negative("begin_at", step, "steps");
+    void resume_from(std::int64_t step) {
+        refuse_negative("resume_from", step, "steps");
         step_ = step;
         uncommitted_ = 0;
     }
@@ -65,7 +65,7 @@ public:
 
     /// Copies the objects, and counts a step unless `end_step()` has counted some since the last
     /// commit. Call it after the last collective of the step, when the objects have changed. Inside
-    /// `run_elastic` the ranks also agree whether newcomers wait. A step of a
+    /// `elastic::run` the ranks also agree whether newcomers wait. A step of a
     /// `distributed_optimizer` has brought the answer; without such a step since the last commit
     /// they make one small allreduce. Over NCCL it waits for the work of the GPU, and they make it
     /// before they copy. With local objects they send copies of them, and make the allreduce then
@@ -74,11 +74,11 @@ public:
     /// hvdrun shows the step, and the sum of the ranks' samples a second if they tell them. Ranks
     /// report to it once a second, and when they have finished.
     ///
-    /// **Collective** inside `run_elastic`. @throws membership_change, on all ranks, if the job
+    /// **Collective** inside `elastic::run`. @throws membership_change, on all ranks, if the job
     /// changes its size; hvd::peer_error if a rank is lost. The step is committed even so, but not
     /// over NCCL. With local objects it is committed after a peer_error only if all ranks that live
     /// have their copies. After a call that has thrown peer_error, and after a membership_change,
-    /// it commits nothing and throws that again, since a function of `run_elastic` lets them pass;
+    /// it commits nothing and throws that again, since a function of `elastic::run` lets them pass;
     /// a line says so. hvd::usage_error for negative samples, before anything is held.
     /// @snippet tests/elastic/snippets.cpp samples
     void commit(const commit_options& options = {}) {
@@ -97,25 +97,25 @@ public:
 
     /// Also writes what is committed into a file of a directory, so that the job goes on from there
     /// when all its processes have died: with a directory of /dev/shm while the host runs, with one
-    /// on a disk after that, too. Call it before `run_elastic`, in all processes alike.
+    /// on a disk after that, too. Call it before `elastic::run`, in all processes alike.
     ///
     /// A thread of the first process on each host writes the newest commit to `HOST.hvd_state`,
     /// which is whole at any time. No step waits for it: if it is slower than the steps, it leaves
-    /// some out. With `elastic_options::seal_states` it is sealed. A full disk is told in `kept()`
-    /// and by a line of hvd, and does not end the job. The destructor waits until the last commit
-    /// is written.
+    /// some out. With `elastic::bounds::seal_states` it is sealed. A full disk is told in
+    /// `persisted()` and by a line of hvd, and does not end the job. The destructor waits until the
+    /// last commit is written.
     ///
     /// When the job begins, all ranks go on from the most steps that one of them finds in its
     /// directory, if they are more than its `step()`. Newcomers take the state of the others. All
     /// copies of the state are `serializable` then, or of the types that `saved` names.
-    /// @throws hvd::checkpoint_error if the directory can't be made or written. `run_elastic`
+    /// @throws hvd::checkpoint_error if the directory can't be made or written. `elastic::run`
     /// throws it for a file that is torn or damaged, or has other objects than this state, or
     /// vectors of other sizes. A vector that is empty takes its size from the file.
-    /// @snippet tests/elastic/snippets.cpp keep_in
-    void keep_in(const std::string& directory, const keep_options& options = {}) {
+    /// @snippet tests/elastic/snippets.cpp persist_in
+    void persist_in(const std::string& directory, const persist_options& options = {}) {
         static_assert(
             !has_locals,
-            "hvd: keep_in: an elastic state with local objects is not kept in files: each "
+            "hvd: persist_in: an elastic state with local objects is not kept in files: each "
             "rank would need its own");
         read_kept_ = [this] { read_newest_kept(); };
         keeper_ = std::make_unique<hvd::detail::state_keeper>(
@@ -123,8 +123,8 @@ public:
                 write_kept(to, copies_[copy], std::index_sequence_for<Ts...>());
             });
     }
-    /// Says what `keep_in` has done so far. **Threads**: any.
-    kept_steps kept() const { return keeper_ ? keeper_->kept() : kept_steps(); }
+    /// Says what `persist_in` has done so far. **Threads**: any.
+    persisted_steps persisted() const { return keeper_ ? keeper_->persisted() : persisted_steps(); }
 
     /// Calls f(rank, size) at the begin of each epoch, when all ranks have the same objects: for
     /// what depends on the number of ranks, such as a learning rate.

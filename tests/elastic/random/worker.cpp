@@ -67,7 +67,7 @@ using backend = hvd::tcp;
 int coordinate() {
     using namespace hvd::detail;
     const auto own = launched_options<hvd::tcp_options>();
-    const auto bounds = launched_options<hvd::elastic_options>();
+    const auto bounds = launched_options<hvd::elastic::bounds>();
     coordinator_server server(coordinator_rules_of(own, bounds), membership_secret(secret_of(own)));
     std::printf("%d\n", int(server.port()));
     std::fflush(stdout);
@@ -117,19 +117,19 @@ struct accounts {
     template <class Comm>
     void begin(Comm& comm, std::int64_t step, column& shown) {
         if (step == 0) mine.clear();
-        for (const auto& lost : shard.lost())
+        for (const auto& lost : shard.copies_of_lost())
             mine.insert(mine.end(), lost.object.begin(), lost.object.end());
-        for (const auto& lost : large.lost()) check(lost.object, step);
+        for (const auto& lost : large.copies_of_lost()) check(lost.object, step);
         std::vector<std::int64_t> owners(samples, 0);
         for (const account& a : mine) ++owners[std::size_t(a.sample)];
         comm.allreduce(owners, hvd::sum);
         for (std::int64_t s = 0; s < samples; ++s) {
             if (owners[std::size_t(s)] > 1) complain("twice", s);
             if (owners[std::size_t(s)] != 0) continue;
-            if (step > 0 && shard.gone().empty()) complain("nowhere", s);
+            if (step > 0 && shard.lost_without_copy().empty()) complain("nowhere", s);
             if (s % comm.size() == comm.rank()) mine.push_back(account::of(s, step));
         }
-        shown.gone += std::int64_t(shard.gone().size());
+        shown.gone += std::int64_t(shard.lost_without_copy().size());
         check(step);
     }
     void do_step(std::int64_t number) {
@@ -164,7 +164,7 @@ int train(column& shown, std::int64_t steps, int pause, State& state, std::vecto
         shown.size = size;
     });
     std::int64_t committed = 0, held = 0;
-    hvd::run_elastic_options options;
+    hvd::elastic::options options;
     options.communicator = hvd::detail::launched_options<hvd::communicator_options>();
     const auto work = [&](auto& comm) {
         if (state.step() < committed) shown.thrown_back = 1;
@@ -208,7 +208,7 @@ int train(column& shown, std::int64_t steps, int pause, State& state, std::vecto
             ++shown.in_epoch;
         }
     };
-    hvd::run_elastic<backend>(state, work, options);
+    hvd::elastic::run<backend>(state, work, options);
     if (local) local->check(steps);
     if (local && local->wrong > 0) return 6;
     for (std::size_t i = 0; i < elements; i += 997) {
@@ -232,7 +232,7 @@ int train(column& shown, std::int64_t steps, int pause) {
         return train(shown, steps, pause, state, weights, &local);
     }
     hvd::elastic::state state(weights);
-    if (const char* directory = std::getenv("HVD_TEST_KEEP")) state.keep_in(directory);
+    if (const char* directory = std::getenv("HVD_TEST_KEEP")) state.persist_in(directory);
     return train(shown, steps, pause, state, weights, nullptr);
 }
 

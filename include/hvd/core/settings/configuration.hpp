@@ -85,7 +85,7 @@ public:
 
     /// Returns options with the values that are written here; all others are those of `start`.
     /// @tparam Options `communicator_options`, `engine_options`, `autotune_options`,
-    /// `timeline_options`, `tcp_options`, `elastic_options`
+    /// `timeline_options`, `tcp_options`, `elastic::bounds`
     /// @throws hvd::usage_error for a value that is none, or outside its range.
     template <class Options>
     Options apply(Options start = {}) const {
@@ -106,7 +106,7 @@ private:
         for (const auto& s : detail::settings_of<autotune_options>::table) f(s);
         for (const auto& s : detail::settings_of<timeline_options>::table) f(s);
         for (const auto& s : detail::settings_of<tcp_options>::table) f(s);
-        for (const auto& s : detail::settings_of<elastic_options>::table) f(s);
+        for (const auto& s : detail::settings_of<elastic::bounds>::table) f(s);
     }
 
     static const detail::setting* find_variable(std::string_view name) {

@@ -8,8 +8,8 @@
 namespace hvd::inline v0::detail {
 
 template <>
-struct settings_of<elastic_options> {
-    using o = elastic_options;
+struct settings_of<elastic::bounds> {
+    using o = elastic::bounds;
 
     static constexpr setting table[] = {
         needed("hvdrun sets it, by Horovod's `--min-np`",
@@ -35,7 +35,7 @@ struct settings_of<elastic_options> {
                                 "a process that is without its launcher for longer gives up"))),
         needed("hvdrun sets it, by `--secret-file`",
                entry<&o::seal_states>("elastic.seal_states", "HVD_ELASTIC_SEAL_STATES", "",
-                                      "files of `keep_in` are sealed with the job's secret")),
+                                      "files of `persist_in` are sealed with the job's secret")),
     };
 };
 

@@ -95,7 +95,7 @@ public:
     /// Makes one communicator for each colour, its ranks ordered by key, then by rank. It is empty
     /// for a negative colour.
     /// **Collective**, with no call under way.
-    /// @throws hvd::usage_error for the communicator that `run_elastic` gives to its function.
+    /// @throws hvd::usage_error for the communicator that `elastic::run` gives to its function.
     [[nodiscard("hvd: a communicator ends with its object")]] communicator split(int color,
                                                                                  int key = 0) {
         session().refuse_if_broken("split");
@@ -196,7 +196,7 @@ private:
         if (is_of_job_)
             throw usage_error(rank(),
                               detail::text("hvd: ", label, " on rank ", rank(),
-                                           ": a communicator made of one of run_elastic would not "
+                                           ": a communicator made of one of elastic::run would not "
                                            "hear that a rank is lost"));
     }
 
@@ -284,7 +284,7 @@ private:
         return part;
     }
 
-    bool is_of_job_ = false;  // run_elastic has made it
+    bool is_of_job_ = false;  // elastic::run has made it
 };
 
 }  // namespace hvd::inline v0

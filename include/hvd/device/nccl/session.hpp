@@ -108,7 +108,7 @@ public:
 
     // A graph that is launched after a revoke would wait for the lost rank for ever.
     const char* obstacle_to_capture() const override {
-        return listens() ? "a communicator of run_elastic" : nullptr;
+        return listens() ? "a communicator of elastic::run" : nullptr;
     }
     bool exchanges_in_place() const override { return false; }
 

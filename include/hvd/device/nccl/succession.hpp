@@ -96,7 +96,7 @@ private:
                                      has_one && library.has(nccl_since::revoking),
                                      is_healthy && knows_growth,
                                      knows_growth};
-        const auto said = numbers_of_all(access::session_of(hosts), "run_elastic", mine,
+        const auto said = numbers_of_all(access::session_of(hosts), "elastic::run", mine,
                                          limit_of(options.timeout));
         std::vector<told_communicator> all;
         for (std::size_t i = 0; i < said.size(); i += std::size(mine))
@@ -118,7 +118,7 @@ private:
         }
         try {
             const std::int64_t is_made = next ? 1 : 0;
-            const auto made = numbers_of_all(access::session_of(hosts), "run_elastic",
+            const auto made = numbers_of_all(access::session_of(hosts), "elastic::run",
                                              {&is_made, 1}, limit_of(options.timeout));
             if (std::ranges::count(made, 0) == 0) return next;
         } catch (...) {

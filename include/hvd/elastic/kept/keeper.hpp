@@ -15,13 +15,13 @@
 namespace hvd::inline v0 {
 namespace elastic {
 
-/// Options of `state::keep_in`.
-struct keep_options {
+/// Options of `state::persist_in`.
+struct persist_options {
     std::int64_t every = 1;  ///< every n-th step is written
 };
 
 /// The steps of an elastic state that are in a file.
-struct kept_steps {
+struct persisted_steps {
     std::int64_t step = -1;  ///< the last one that this process has written or read; -1: none
     std::string error = {};  ///< why the last attempt failed, or empty
 };
@@ -37,7 +37,7 @@ public:
     using write_copy = std::function<void(kept_writer&, int copy)>;
 
     // @throws checkpoint_error if the directory is missing and can't be made, or not for writing
-    state_keeper(std::string directory, const elastic::keep_options& options, write_copy write)
+    state_keeper(std::string directory, const elastic::persist_options& options, write_copy write)
         : every_(checked(options.every)),
           directory_(std::move(directory)),
           place_(place_of_host(kept_head::suffix)),
@@ -98,7 +98,7 @@ public:
         const lock_guard lock(mutex_);
         kept_.step = step;
     }
-    elastic::kept_steps kept() const {
+    elastic::persisted_steps persisted() const {
         const lock_guard lock(mutex_);
         return kept_;
     }
@@ -107,7 +107,7 @@ private:
     static std::int64_t checked(std::int64_t every) {
         if (every < 1)
             throw usage_error(
-                -1, text("hvd: keep_in with every = ", every, ": it takes 1 or more steps"));
+                -1, text("hvd: persist_in with every = ", every, ": it takes 1 or more steps"));
         return every;
     }
     file_place place_of_host(std::string_view suffix) const {
@@ -171,7 +171,7 @@ private:
     bool writes_ = false, is_due_ = false, stops_ = false;
     int newest_ = 0, written_ = -1;
     std::int64_t newest_step_ = 0;
-    elastic::kept_steps kept_;
+    elastic::persisted_steps kept_;
     thread thread_;  // the last member: it ends before the others
 };
 

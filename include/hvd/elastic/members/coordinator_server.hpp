@@ -30,7 +30,7 @@ inline constexpr const char* why_static_is_refused =
 
 // Returns the rules that the options of a job give its coordinator.
 inline coordinator_rules coordinator_rules_of(const tcp_options& own,
-                                              const elastic_options& bounds) {
+                                              const elastic::bounds& bounds) {
     coordinator_rules r;
     const auto span = [](time_limit t) { return t.is_time() ? t.time().nanoseconds : never; };
     r.start = std::size_t(own.size < 1 ? 1 : own.size);

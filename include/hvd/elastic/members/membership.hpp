@@ -15,11 +15,11 @@ namespace hvd::inline v0::detail {
 class membership {
 public:
     // @throws usage_error for options that say too little or contradict each other
-    membership(const tcp_options& own, const elastic_options& bounds)
+    membership(const tcp_options& own, const elastic::bounds& bounds)
         : membership(own, bounds, resolved(checked(own, bounds)), is_of_one_host(own)) {}
 
     // The first coordinator listens at `first`. It may choose a port if it is this process.
-    membership(const tcp_options& own, const elastic_options& bounds, const listening_place& first,
+    membership(const tcp_options& own, const elastic::bounds& bounds, const listening_place& first,
                bool is_of_one_host)
         : own_(checked(own, bounds)),
           bounds_(bounds),
@@ -99,7 +99,7 @@ private:
     // The time in which a coordinator's host answers that is there.
     static constexpr std::int64_t patience = 300 * tuning::millisecond;
 
-    static const tcp_options& checked(const tcp_options& own, const elastic_options& bounds) {
+    static const tcp_options& checked(const tcp_options& own, const elastic::bounds& bounds) {
         if (bounds.min_size < 1 || (bounds.max_size != 0 && bounds.max_size < bounds.min_size) ||
             std::size_t(bounds.max_size) > most_members)
             throw usage_error(-1, text("hvd: an elastic job of at least ", bounds.min_size,
@@ -453,7 +453,7 @@ private:
     }
 
     const tcp_options own_;
-    const elastic_options bounds_;
+    const elastic::bounds bounds_;
     const another_kind static_;  // with the secret of the job
     const shared_secret secret_;
     const std::uint64_t id_;

@@ -25,7 +25,7 @@ inline void take_part_once(const tcp_options& own, const shared_secret& secret) 
             return p.rank == own.rank && equal_digests(p.secret, secret);
         }))
         throw usage_error(own.rank,
-                          text("hvd: run_elastic a second time in the job at ", own.rendezvous,
+                          text("hvd: elastic::run a second time in the job at ", own.rendezvous,
                                ": a process takes part in it once (HVD_RANK=", own.rank, ")"));
     known.push_back({own.rank, secret});
 }
