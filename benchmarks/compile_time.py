@@ -98,7 +98,7 @@ def training(header, texts):
     """A trainer of hvd's; the others have none."""
     return None if texts is not HVD else f"""#include <{header}>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
+#include <hvd/checkpoint.hpp>
 #include <vector>
 int main(int argc, char** argv) {{
     {texts["environment"]}

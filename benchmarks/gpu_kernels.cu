@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 // hvd's kernels, and the kernel to compare with: our own implementation of Horovod's batched copy.
-#include <hvd/kernel/cuda/kernels.cuh>
+#include <hvd/kernels.cuh>
 
 #include "support/eight_blocks.hpp"
 

@@ -9,8 +9,8 @@
 
 #include <hvd/hvd.hpp>
 
-#if __has_include(<hvd/comm/arena.hpp>)
-#include <hvd/comm/arena.hpp>
+#if __has_include(<hvd/arena.hpp>)
+#include <hvd/arena.hpp>
 #define BENCH_HAS_ARENA 1
 #else
 #define BENCH_HAS_ARENA 0

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include <hvd/checkpoint.hpp>
 #include <hvd/hvd.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 
 #include "dataset.hpp"
 #include "loss.hpp"

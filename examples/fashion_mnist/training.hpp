@@ -4,8 +4,8 @@
 
 #include <vector>
 
+#include <hvd/checkpoint.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 
 #include "models.hpp"
 #include "options.hpp"

@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 // hvd's kernels, which pack and reduce on the GPU.
-#include <hvd/kernel/cuda/kernels.cuh>
+#include <hvd/kernels.cuh>

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include <hvd/train/sparse/sparse.hpp>
+#include <hvd/train.hpp>
 
 #include "corpus.hpp"
 

@@ -3,7 +3,7 @@
 #pragma once
 
 // The door to training: a distributed optimizer and everything around it. Include the door of a
-// backend as well. Checkpoints are in train/checkpoint.hpp, which needs nlohmann-json.
+// backend as well. Checkpoints are in checkpoint.hpp, which needs nlohmann-json.
 #include "standard.hpp"  // first: an older standard is told at once
 
 #include "train/tensors.hpp"  // next, so that errors of wrong calls are shorter

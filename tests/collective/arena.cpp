@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include <hvd/comm/arena.hpp>
+#include <hvd/arena.hpp>
 
 #include "support.hpp"
 

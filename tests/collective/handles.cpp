@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include <hvd/comm/arena.hpp>
+#include <hvd/arena.hpp>
 
 #include "disagreement.hpp"
 #include "reference.hpp"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <hvd/comm/arena.hpp>
+#include <hvd/arena.hpp>
 
 #include "support.hpp"
 

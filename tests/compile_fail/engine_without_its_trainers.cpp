@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// EXPECT: hvd: training on an engine needs #include <hvd/train/engine.hpp>
+// EXPECT: hvd: training on an engine needs #include <hvd/train_engine.hpp>
 // LINES: gcc 16, it shows the way to the optimizer's base
 // LINES: clang 22, it shows the way to the optimizer's base
 

@@ -3,7 +3,7 @@
 // EXPECT: hvd: an optimizer of device tensors is hvd::optimizers::sgd, adam or adamw, has step(parameters, gradients, stream), or step()
 
 #include <hvd/nccl.hpp>
-#include <hvd/train/device.hpp>
+#include <hvd/train_device.hpp>
 
 using adam = hvd::optimizers::adam<float>;
 using groups = hvd::optimizers::grouped<adam>;

@@ -3,7 +3,7 @@
 // EXPECT: hvd: parameters and gradients are on the device, as the communicator's tensors are: hvd::device_view
 
 #include <hvd/nccl.hpp>
-#include <hvd/train/device.hpp>
+#include <hvd/train_device.hpp>
 
 using gpus = hvd::communicator<hvd::nccl>;
 

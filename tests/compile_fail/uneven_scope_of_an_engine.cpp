@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 // EXPECT: call engine.join()
 
-#include <hvd/train/engine.hpp>
+#include <hvd/train_engine.hpp>
 
 void train(hvd::communicator<hvd::threads>& comm, hvd::engine<hvd::threads>& engine) {
     static_cast<void>(engine);

@@ -10,7 +10,7 @@
 #include <hvd/engine.hpp>
 #include <hvd/timeline.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/engine.hpp>
+#include <hvd/train_engine.hpp>
 
 #if defined(MPI_VERSION) || defined(OMPI_MPI_H) || defined(MPI_INCLUDED)
 #error "a program on threads and tcp includes MPI"

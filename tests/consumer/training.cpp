@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include <hvd/checkpoint.hpp>
 #include <hvd/threads.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 
 #if defined(HVD_COMPILED) && defined(NLOHMANN_JSON_VERSION_MAJOR)
 #error "the compiled form needs no nlohmann-json"

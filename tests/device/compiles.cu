@@ -3,7 +3,7 @@
 // nvcc compiles the doors and the kernels.
 #include <vector>
 
-#include <hvd/kernel/cuda/kernels.cuh>
+#include <hvd/kernels.cuh>
 #include <hvd/nccl.hpp>
 #include <hvd/threads.hpp>
 

@@ -8,8 +8,8 @@
 
 #include <atomic>
 
-#include <hvd/backend/observed.hpp>
-#include <hvd/elastic/nccl.hpp>
+#include <hvd/elastic_nccl.hpp>
+#include <hvd/observed.hpp>
 #include "../elastic/elastic_test.hpp"
 #include "support.hpp"
 #include "temporary_directory.hpp"

@@ -6,7 +6,7 @@
 
 #include <thread>
 
-#include <hvd/engine/device.hpp>
+#include <hvd/engine_device.hpp>
 
 #include "support.hpp"
 #include "text_of.hpp"

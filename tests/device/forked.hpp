@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include <hvd/comm/communicator.hpp>
+#include <hvd/communicator.hpp>
 
 namespace device_test {
 

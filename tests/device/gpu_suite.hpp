@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <hvd/engine/device.hpp>
+#include <hvd/engine_device.hpp>
 #include <hvd/nccl.hpp>
 
 #include "peer_error.hpp"

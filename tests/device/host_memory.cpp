@@ -3,7 +3,7 @@
 // A view of device memory whose pointer is of the host: the rank that has it is told so.
 
 #include <hvd/cuda.hpp>
-#include <hvd/train/device.hpp>
+#include <hvd/train_device.hpp>
 
 #include "failures.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include <hvd/engine/device.hpp>
+#include <hvd/engine_device.hpp>
 
 #include "support.hpp"
 

@@ -5,11 +5,11 @@
 // the page says. pages.py looks for the lines.
 
 #include <hvd/autotune.hpp>
+#include <hvd/checkpoint.hpp>
 #include <hvd/settings.hpp>
 #include <hvd/timeline.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
-#include <hvd/train/engine.hpp>
+#include <hvd/train_engine.hpp>
 #include <optional>
 #include <string>
 #include <utility>

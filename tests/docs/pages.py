@@ -10,6 +10,7 @@
   headers               the headers and folders that docs/internals.md and docs/way_of_*.md name exist
   names                 the files of its table of questions define the functions beside them, and those of the ways theirs
   rooms                 the tables of rooms are made of the list in tools/docs/rooms.py
+  surface               docs/surface.md is made of the headers, and has each public name; pages and examples include doors alone
   commands              each ./run command exists
   pictures              docs/images/*.svg are what draw.py draws; benchmarks.svg has the figures of docs/benchmarks.md
   tests                 docs/horovod_behaviours.md names tests that exist, and has each row of its table filled
@@ -34,6 +35,7 @@ import textwrap
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/docs"))
 
 import rooms  # noqa: E402
+import surface  # noqa: E402
 from public_names import defined_names, public_names  # noqa: E402
 
 FEWEST_QUESTIONS = 60
@@ -168,6 +170,19 @@ def check_rooms(root):
             yield f"{page}: has no table <!-- rooms {name} -->"
         if rooms.with_tables(page, text) != text:
             yield f"{page}: is not as tools/docs/rooms.py writes it"
+
+
+def check_surface(root):
+    page = (root / "docs/surface.md").read_text()
+    if page != surface.page(root):
+        yield "docs/surface.md is not as tools/docs/surface.py writes it"
+    listed = re.findall(r"^\| `([\w:]+)`", page, re.M)
+    yield from (f"docs/surface.md has {name} twice" for name in sorted(listed) if listed.count(name) > 1)
+    yield from (f"docs/surface.md lacks {name}, of {header}: has it a comment?" for name, header in public_names(root).items() if name not in listed)
+    for file in [*pages(root), *(root / "examples").rglob("*.[ch]pp"), *(root / "examples").rglob("*.cu")]:
+        for name in re.findall(r"#include <hvd/([^>]+)>", file.read_text()):
+            if "/" in name and not name.startswith("interop/"):
+                yield f"{file.relative_to(root)} includes hvd/{name}, which is behind a door"
 
 
 def check_commands(root):

@@ -20,9 +20,9 @@
 #include <hvd/autotune.hpp>
 #include <hvd/engine.hpp>
 #include <hvd/observe/observers.hpp>
-#include <hvd/observe/prometheus.hpp>
-#include <hvd/observe/report.hpp>
+#include <hvd/prometheus.hpp>
 #include <hvd/settings.hpp>
+#include <hvd/statistics.hpp>
 #include <hvd/tcp.hpp>
 #include <hvd/timeline.hpp>
 

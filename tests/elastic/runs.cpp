@@ -17,7 +17,7 @@
 #include <stdexcept>
 
 #include <hvd/hvd.hpp>
-#include <hvd/train/engine.hpp>
+#include <hvd/train_engine.hpp>
 #if defined(HVD_TEST_OPENSSL)
 #include <hvd/interop/openssl.hpp>
 #endif

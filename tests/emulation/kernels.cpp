@@ -3,7 +3,7 @@
 // Launches of hvd's kernels. Their bodies, which a GPU runs too, work on the memory that the device
 // sees.
 
-#include <hvd/kernel/cuda/kernels.cuh>
+#include <hvd/kernels.cuh>
 
 #include "emulation.hpp"
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include <hvd/comm/arena.hpp>
+#include <hvd/arena.hpp>
 
 #include "scarce_memory.hpp"
 

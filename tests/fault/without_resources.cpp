@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include <hvd/comm/arena.hpp>
+#include <hvd/arena.hpp>
 #include <hvd/elastic.hpp>
 #include <hvd/engine.hpp>
 #include <hvd/tcp.hpp>

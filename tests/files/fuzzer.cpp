@@ -10,10 +10,10 @@
 
 #include <unistd.h>
 
+#include <hvd/checkpoint.hpp>
 #include <hvd/elastic.hpp>
 #include <hvd/interop/options_file.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 
 #include "../../tools/hvd-trace/trace_reader.hpp"
 #include "../../tools/hvdrun/failure.hpp"

@@ -5,7 +5,7 @@
 
 #include "torch_test.hpp"
 
-#include <hvd/train/checkpoint.hpp>
+#include <hvd/checkpoint.hpp>
 
 #include "../train/shared_folder.hpp"
 

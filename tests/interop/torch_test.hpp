@@ -10,7 +10,7 @@
 #include <hvd/interop/torch.hpp>
 #include <hvd/interop/torch_state.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/engine.hpp>
+#include <hvd/train_engine.hpp>
 #undef CHECK
 
 #include "hvd_test.hpp"

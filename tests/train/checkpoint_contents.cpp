@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <hvd/checkpoint.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 #include <stdexcept>
 
 #include "model.hpp"

@@ -12,8 +12,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <hvd/checkpoint.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 
 #include "hvd_test.hpp"
 #include "temporary_directory.hpp"

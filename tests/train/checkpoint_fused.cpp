@@ -3,8 +3,8 @@
 
 // Checkpoints of steps that are taken in the pass of an allreduce, whose state is in slices.
 
+#include <hvd/checkpoint.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 #include <memory_resource>
 
 #include "model.hpp"

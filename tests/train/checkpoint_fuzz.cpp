@@ -6,8 +6,8 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <hvd/checkpoint.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 #include <random>
 
 #include "hvd_test.hpp"

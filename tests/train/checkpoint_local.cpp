@@ -3,8 +3,8 @@
 
 // Local parameters differ between ranks, and are in checkpoints nevertheless.
 
+#include <hvd/checkpoint.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 
 #include "shared_folder.hpp"
 

@@ -5,8 +5,8 @@
 // by one rank without hvd. Draws take turns: floats whose tables are stepped by rows, doubles, and
 // bfloat16 with masters and rows. Some doubles and floats step in the pass of their allreduce.
 
+#include <hvd/checkpoint.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 
 #include "adasum_reference.hpp"
 #include "model.hpp"

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 // Each rank trains on its own GPU, while another one is current on its thread.
 
-#include <hvd/train/checkpoint.hpp>
+#include <hvd/checkpoint.hpp>
 
 #include "device_model.hpp"
 

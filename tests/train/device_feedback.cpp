@@ -4,7 +4,7 @@
 // within one rounding of the exact sum at any step.
 
 #include <algorithm>
-#include <hvd/train/checkpoint.hpp>
+#include <hvd/checkpoint.hpp>
 #include <limits>
 
 #include "device_model.hpp"

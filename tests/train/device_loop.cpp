@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 // Things of the loop around the steps, with parameters on the device.
 
-#include <hvd/train/checkpoint.hpp>
+#include <hvd/checkpoint.hpp>
 
 #include "device_support.hpp"
 #include "temporary_directory.hpp"

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 // A trainer whose tensors are on the device makes the model that the host's trainer makes.
 
-#include <hvd/train/checkpoint.hpp>
+#include <hvd/checkpoint.hpp>
 
 #include "device_model.hpp"
 #include "temporary_directory.hpp"

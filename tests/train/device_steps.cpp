@@ -3,7 +3,7 @@
 // Steps of a trainer whose tensors are on the device: overlap, frozen and local parameters, steps
 // that are left out, sparse gradients, optimizers of the user, state.
 
-#include <hvd/train/checkpoint.hpp>
+#include <hvd/checkpoint.hpp>
 
 #include "device_model.hpp"
 #include "temporary_directory.hpp"

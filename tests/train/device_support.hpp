@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <hvd/train/device.hpp>
+#include <hvd/train_device.hpp>
 
 #include "../device/support.hpp"
 

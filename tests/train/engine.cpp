@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include <hvd/train/engine.hpp>
+#include <hvd/train_engine.hpp>
 
 #include "model.hpp"
 

@@ -3,8 +3,8 @@
 
 // Checkpoints of an optimizer on an engine.
 
-#include <hvd/train/checkpoint.hpp>
-#include <hvd/train/engine.hpp>
+#include <hvd/checkpoint.hpp>
+#include <hvd/train_engine.hpp>
 
 #include "model.hpp"
 #include "shared_folder.hpp"

@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include <hvd/train/engine.hpp>
+#include <hvd/train_engine.hpp>
 
 #include "hvd_test.hpp"
 #include "text_of.hpp"

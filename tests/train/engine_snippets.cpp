@@ -3,7 +3,7 @@
 
 // The programs of the pages about training on an engine, each between two lines `//! [name]`.
 
-#include <hvd/train/engine.hpp>
+#include <hvd/train_engine.hpp>
 
 #include <string>
 #include <thread>

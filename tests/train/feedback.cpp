@@ -8,8 +8,8 @@
 #include <cmath>
 #include <limits>
 
+#include <hvd/checkpoint.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 
 #include "model.hpp"
 #include "shared_folder.hpp"

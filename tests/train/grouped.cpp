@@ -3,8 +3,8 @@
 
 // Groups of parameters with rates of their own, against one optimizer for each group.
 
+#include <hvd/checkpoint.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 
 #include "model.hpp"
 #include "shared_folder.hpp"

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include <hvd/comm/arena.hpp>
+#include <hvd/arena.hpp>
 #include <hvd/train.hpp>
 
 #include "model.hpp"

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <optional>
 
+#include <hvd/checkpoint.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 
 #include "model.hpp"
 #include "shared_folder.hpp"

@@ -3,8 +3,8 @@
 
 // A model is saved and loaded without an optimizer's state.
 
+#include <hvd/checkpoint.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 
 #include "shared_folder.hpp"
 

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <hvd/checkpoint.hpp>
 #include <hvd/hvd.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 
 namespace {
 

@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 // Steps of the optimizers, whose results were computed by hand.
 
+#include <hvd/checkpoint.hpp>
 #include <hvd/train.hpp>
-#include <hvd/train/checkpoint.hpp>
 
 #include "model.hpp"
 #include "shared_folder.hpp"

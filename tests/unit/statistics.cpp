@@ -19,8 +19,8 @@
 #include <hvd/core/error.hpp>
 #include <hvd/observe/bucket_times.hpp>
 #include <hvd/observe/observers.hpp>
-#include <hvd/observe/prometheus.hpp>
-#include <hvd/observe/report.hpp>
+#include <hvd/prometheus.hpp>
+#include <hvd/statistics.hpp>
 
 #include "temporary_directory.hpp"
 

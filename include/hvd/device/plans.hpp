@@ -209,7 +209,7 @@ class device_plans {
 public:
     /// Plans `allreduce(tensors, op)` of a `fuse(…)` or a single view. Tensors of fewer bytes than
     /// `.pack_below` are packed by one launch and scaled in the same pass. Larger ones are not
-    /// copied. Packing needs hvd's kernels (`hvd/kernel/cuda/kernels.cuh`), and so does a codec.
+    /// copied. Packing needs hvd's kernels (`hvd/kernels.cuh`), and so does a codec.
     ///
     /// **Collective**: all ranks agree on tensors, operation and scales here, once. If they differ,
     /// they get `hvd::mismatch_error`. `codec` sets the type in which floats travel:

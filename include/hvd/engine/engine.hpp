@@ -81,7 +81,7 @@ Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
 /// The destructor waits for tensors in flight until the communicator's `destructor_timeout` at
 /// most. The engine is movable, and empty after a move.
 /// @tparam Backend a backend whose calls may run on another thread (MPI: at level MULTIPLE).
-/// @tparam Devices the backend of the device tensors, for which see hvd/engine/device.hpp.
+/// @tparam Devices the backend of the device tensors, for which see hvd/engine_device.hpp.
 /// @snippet tests/docs/snippets.cpp named_tensors
 template <class Backend, class Devices = void>
 class [[nodiscard("hvd: an engine works until it is destroyed")]] engine {
@@ -219,7 +219,7 @@ public:
     }
 
     /// The counts of this rank since the engine was made. **Threads**: any, at any time. With
-    /// `hvd/observe/report.hpp` they become text, JSON or a file for Prometheus.
+    /// `hvd/statistics.hpp` they become text, JSON or a file for Prometheus.
     /// @snippet tests/docs/snippets.cpp engine_statistics
     engine_statistics statistics() const { return parts_or_throw().core->statistics(); }
 

@@ -47,7 +47,7 @@ struct call_statistics {
 /// An observer that counts: `hvd::communicator<hvd::observed<hvd::mpi, hvd::statistics>>`.
 ///
 /// Read it through `comm.observer()` between calls, while no call is pending. With
-/// `hvd/observe/report.hpp` it becomes text, JSON or a file for Prometheus.
+/// `hvd/statistics.hpp` it becomes text, JSON or a file for Prometheus.
 /// @snippet tests/docs/snippets.cpp statistics
 class statistics {
 public:

@@ -12,7 +12,7 @@ template <class Comm>
 struct training_calls {
     using type = Comm&;  // first: clang reads the class no further than a failed assertion
     static_assert(!is_engine<Comm>,
-                  "hvd: training on an engine needs #include <hvd/train/engine.hpp>");
+                  "hvd: training on an engine needs #include <hvd/train_engine.hpp>");
 };
 
 }  // namespace hvd::inline v0::detail

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include <hvd/comm/communicator.hpp>
+#include <hvd/communicator.hpp>
 
 // The ranks share a queue of messages for each pair of them.
 class post_office {

@@ -15,7 +15,7 @@
 #include <thread>
 
 #ifdef HVD_ELASTIC_OVER_MPI
-#include <hvd/elastic/mpi.hpp>
+#include <hvd/elastic_mpi.hpp>
 #else
 #include <hvd/elastic.hpp>
 #endif

@@ -41,7 +41,7 @@ private:
 class gradient_codec;
 namespace codec {
 constexpr gradient_codec error_feedback(gradient_codec);
-}
+}  // namespace codec
 
 /// The element type of floating-point gradients while they travel: `hvd::codec::none`,
 /// `hvd::codec::cast<hvd::bfloat16>` or one of float16. With `error_feedback` around a cast,

@@ -77,7 +77,7 @@ using stepped_by = std::conditional_t<device_communicator<Comm>, std::remove_ref
 /// `synchronize()`, and `apply` with Adasum or `skip_nonfinite`. Between the first report and
 /// `synchronize()`, other calls on the communicator must come in the same order relative to the
 /// reports on all ranks; use another communicator there.
-/// With an `engine` in place of the communicator (include hvd/train/engine.hpp) gradients travel
+/// With an `engine` in place of the communicator (include hvd/train_engine.hpp) gradients travel
 /// under the names of their parameters as they are reported, in any order. The ranks then compare
 /// everything in `synchronize()`.
 /// **Errors**: a step whose collectives fail is over on every rank. The gradients hold the results

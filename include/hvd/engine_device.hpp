@@ -4,6 +4,6 @@
 
 // The door to the engine with device tensors: everything of engine.hpp, and engines with a
 // communicator of nccl.hpp or cuda.hpp. Include one of these as well.
-#include "../engine.hpp"
+#include "engine.hpp"
 
-#include "device/engine.hpp"
+#include "engine/device/engine.hpp"

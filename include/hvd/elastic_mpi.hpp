@@ -3,7 +3,7 @@
 #pragma once
 
 // The door to elastic training over MPI: elastic::run<hvd::mpi>.
-#include "../mpi.hpp"
+#include "mpi.hpp"
 
-#include "../elastic.hpp"
-#include "mpi_part.hpp"
+#include "elastic.hpp"
+#include "elastic/mpi_part.hpp"

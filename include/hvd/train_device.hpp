@@ -4,10 +4,10 @@
 
 // The door to training with device tensors: everything of train.hpp for the communicators of
 // nccl.hpp or cuda.hpp. Include one of these as well.
-#include "../train.hpp"
+#include "train.hpp"
 
-#include "device/gradients.hpp"
-#include "device/metrics.hpp"
-#include "device/optimizer.hpp"
-#include "device/sparse.hpp"
-#include "device/state.hpp"
+#include "train/device/gradients.hpp"
+#include "train/device/metrics.hpp"
+#include "train/device/optimizer.hpp"
+#include "train/device/sparse.hpp"
+#include "train/device/state.hpp"

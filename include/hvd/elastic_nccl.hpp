@@ -3,10 +3,10 @@
 #pragma once
 
 // The door to elastic training over NCCL: elastic::run<hvd::nccl>, and device tensors in its state.
-#include "../nccl.hpp"
+#include "nccl.hpp"
 
-#include "../elastic.hpp"
-#include "../train/device.hpp"
+#include "elastic.hpp"
+#include "train_device.hpp"
 
-#include "nccl_part.hpp"
-#include "saved_device.hpp"
+#include "elastic/nccl_part.hpp"
+#include "elastic/saved_device.hpp"

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// The door to hvd::checked. hvd/hvd.hpp includes it.
+#include "standard.hpp"  // first: an older standard is told at once
+
+#include "backend/checked.hpp"

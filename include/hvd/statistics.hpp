@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// The door to counts of calls and their reports.
+#include "standard.hpp"  // first: an older standard is told at once
+
+#include "observe/report.hpp"
+#include "observe/statistics.hpp"
