@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 
 #include <limits>
+#include <list>
 
 #include <hvd/arena.hpp>
 #include <hvd/train.hpp>
@@ -639,6 +640,59 @@ TEST_CASE("an optimizer whose step takes nothing is stepped after the average") 
         distributed.register_parameter("a", a, da);
         distributed.step();
         CHECK(a[0] == doctest::Approx(-float(comm.size() - 1) / 2));
+    });
+}
+
+TEST_CASE("ranges of tensors are registered at once, and trained as their tensors one by one") {
+    hvd_test::on_ranks([](communicator& comm) {
+        using tensors = std::vector<std::vector<float>>;
+        const tensors first = {{1, 2, 3}, {}, {4}}, none = {{0, 0, 0}, {}, {0}};
+        tensors values = first, gradients = none, viewed = first, d_viewed = none, alone = first,
+                d_alone = none;
+        std::list<std::span<float>> spans(viewed.begin(), viewed.end());
+        std::vector<hvd::tensor_view<float>> views;
+        for (auto& x : d_viewed) views.push_back(hvd::view(x.data(), x.size()));
+        std::vector<float> bias = {5}, d_bias = {0};
+        tensors empty, also_empty;
+        const optimizers::adam<float> adam{.rate = 0.1f};
+        hvd::distributed_optimizer together(comm, adam), one_by_one(comm, adam);
+        together.register_parameter("bias", bias, d_bias);
+        CHECK(together.register_parameters("a", values, gradients) == 1);
+        CHECK(together.register_parameters("b", spans, std::move(views)) == 4);
+        CHECK(together.register_parameters("empty", empty, also_empty) == 7);
+        CHECK(together.name(3) == "a.2");
+        CHECK(together.name(4) == "b.0");
+        for (std::size_t i = 0; i < 3; ++i)
+            one_by_one.register_parameter("a." + std::to_string(i), alone[i], d_alone[i]);
+        for (int step = 0; step < 3; ++step) {
+            const auto mine = float(comm.rank() + step);
+            for (tensors* all : {&gradients, &d_viewed, &d_alone}) {
+                (*all)[0].assign({mine, 1, -mine});
+                (*all)[2].assign({2 * mine});
+            }
+            together.step();
+            one_by_one.step();
+        }
+        CHECK(values == alone);
+        CHECK(viewed == alone);
+        CHECK(values != first);
+    });
+}
+
+TEST_CASE("ranges that do not fit are refused on the rank, with their sizes or their names") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<std::vector<float>> values = {{1}, {2}}, one = {{0}}, wrong = {{0}, {0, 0}};
+        hvd::distributed_optimizer optimizer(comm, optimizers::sgd<float>{});
+        CHECK_THROWS_WITH_AS(
+            optimizer.register_parameters("layer", values, one),
+            doctest::Contains(
+                "register_parameters(\"layer\"): there are 2 tensors and 1 gradients"),
+            hvd::usage_error);
+        CHECK(optimizer.parameters().empty());
+        CHECK_THROWS_WITH_AS(optimizer.register_parameters("layer", values, wrong),
+                             doctest::Contains("\"layer.1\" has 1 elements, its gradient 2"),
+                             hvd::usage_error);
+        CHECK(optimizer.parameters().size() == 1);
     });
 }
 

@@ -204,6 +204,17 @@ TEST_CASE("compare_across snippet") {
     });
 }
 
+TEST_CASE("register_parameters snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        std::vector<std::vector<float>> weights(3, std::vector<float>(2)), gradients = weights;
+        hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{});
+        //! [register_parameters]
+        optimizer.register_parameters("layers", weights, gradients);  // "layers.0", "layers.1", …
+        //! [register_parameters]
+        CHECK(optimizer.name(2) == "layers.2");
+    });
+}
+
 TEST_CASE("schedule snippet") {
     hvd_test::on_ranks([](communicator& world) {
         //! [schedule]

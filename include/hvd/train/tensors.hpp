@@ -7,6 +7,7 @@
 #include "../backend/concept.hpp"
 #include "../core/lean/finite.hpp"
 #include "../core/viewable.hpp"
+#include "../fusion/fuse.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -54,6 +55,32 @@ constexpr bool check_parameter() {
             "is of that of its tensors, as hvd::optimizers::sgd<float> for "
             "std::vector<float>");
         return std::is_same_v<V, T> && std::is_same_v<D, T>;
+    }
+    return false;
+}
+
+// The tensors of a range, which are viewed, stay where they are.
+template <class Range>
+constexpr bool keeps_tensors =
+    is_borrowed<Range> ||
+    is_borrowed<std::remove_reference_t<decltype(*std::begin(std::declval<Range&>()))>>;
+
+// The same for ranges of tensors.
+template <class T, class Values, class Gradients>
+constexpr bool check_parameters() {
+    constexpr bool ranges = is_range_of_tensors<std::remove_reference_t<Values>> &&
+                            is_range_of_tensors<std::remove_reference_t<Gradients>>;
+    static_assert(ranges,
+                  "hvd: register_parameters takes a range of tensors and one of their gradients, "
+                  "as std::vector<std::vector<float>>: a single tensor is for register_parameter");
+    if constexpr (ranges) {
+        constexpr bool kept = keeps_tensors<Values> && keeps_tensors<Gradients>;
+        static_assert(kept,
+                      "hvd: parameters and gradients outlive the optimizer; this temporary's "
+                      "memory would be gone");
+        if constexpr (kept)
+            return check_parameter<T, decltype(*std::begin(std::declval<Values&>())),
+                                   decltype(*std::begin(std::declval<Gradients&>()))>();
     }
     return false;
 }

@@ -33,6 +33,27 @@ public:
         return 0;
     }
 
+    /// Registers each tensor of a range as `register_parameter` does, with its gradient in another
+    /// range in the same order. They are named `NAME.0`, `NAME.1`, …, as PyTorch names the members
+    /// of a list. It returns the index of the first, which the others follow.
+    /// @throws hvd::usage_error as `register_parameter`, when the tensors before are registered,
+    /// and for ranges of different sizes, when none is.
+    /// @snippet tests/train/snippets.cpp register_parameters
+    template <class Values, class Gradients>
+    std::size_t register_parameters(std::string_view name, Values&& values, Gradients&& gradients) {
+        const std::size_t first = parameters_.size();
+        if constexpr (check_parameters<T, Values, Gradients>()) {
+            if (std::size(values) != std::size(gradients))
+                this->refuse("register_parameters(\"", name, "\"): there are ", std::size(values),
+                             " tensors and ", std::size(gradients), " gradients on rank ",
+                             this->rank());
+            auto gradient = std::begin(gradients);
+            for (auto& value : values)
+                register_parameter(text(name, ".", parameters_.size() - first), value, *gradient++);
+        }
+        return first;
+    }
+
     /// Registers a parameter that belongs to this rank. Its gradient never travels, and is divided
     /// by the number of ranks unless `scale_local` is false.
     template <class P, class G>
