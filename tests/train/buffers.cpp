@@ -3,6 +3,7 @@
 // Tensors of a model that are no parameters.
 
 #include <hvd/train.hpp>
+#include <hvd/train/engine.hpp>
 
 #include "hvd_test.hpp"
 
@@ -24,7 +25,8 @@ struct model {
 using optimizer_of_model =
     hvd::distributed_optimizer<communicator, hvd::optimizers::sgd<double>, double>;
 
-void register_all(optimizer_of_model& optimizer, model& m) {
+template <class Optimizer>
+void register_all(Optimizer& optimizer, model& m) {
     optimizer.register_parameter("w", m.w, m.dw);
     optimizer.register_buffer("mean", m.mean);
     optimizer.register_buffer("sent", hvd::view(m.sent.data(), hvd::shape(2, 2)),
@@ -49,6 +51,42 @@ TEST_CASE("buffers become equal as their policies say") {
             hvd::synchronize_buffers(optimizer, hvd::root{from});
             CHECK(m.mean[0] == float(2 * mean));
         }
+    });
+}
+
+TEST_CASE("each step makes buffers equal if the options say so, on an engine too") {
+    hvd_test::on_ranks([](communicator& comm) {
+        hvd::engine<communicator::backend_type> engine{comm};
+        const auto check = [&](auto& on) {
+            model m(comm.rank());
+            hvd::distributed_optimizer optimizer(on, hvd::optimizers::sgd<double>{},
+                                                 {.synchronize_buffers = true});
+            register_all(optimizer, m);
+            const double mean = (comm.size() - 1) / 2.0;
+            for (int step = 1; step < 4; ++step) {
+                m.mean.assign(2, float(comm.rank() * step));
+                m.sent.assign(4, float(comm.rank() + step));
+                CHECK(optimizer.step());
+                CHECK(m.mean == std::vector<float>(2, float(mean) * float(step)));
+                CHECK(m.sent == std::vector<float>(4, float(step)));
+            }
+        };
+        check(comm);
+        check(engine);
+    });
+}
+
+TEST_CASE("a step with other buffers than the peers' is told on every rank, and steps nothing") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        model m(comm.rank());
+        hvd::distributed_optimizer optimizer(comm, hvd::optimizers::sgd<double>{},
+                                             {.synchronize_buffers = true});
+        optimizer.register_parameter("w", m.w, m.dw);
+        m.dw = {1, 1};
+        optimizer.register_buffer(comm.rank() == 1 ? "other" : "mean", m.mean);
+        CHECK_THROWS_WITH_AS(optimizer.step(), Contains("rank 1: "), hvd::mismatch_error);
+        CHECK(m.w == std::vector<double>{1, 2});
+        CHECK(m.mean[0] == float(comm.rank()));
     });
 }
 

@@ -206,8 +206,28 @@ TEST_CASE("what the device has not is refused") {
         CHECK_THROWS_WITH_AS(hvd::distributed_optimizer(world, sgd{}, {.shard_state = true}),
                              doctest::Contains("shard_state is for parameters on the device"),
                              hvd::usage_error);
+        CHECK_THROWS_WITH_AS(
+            hvd::distributed_optimizer(gpus, sgd{}, {.synchronize_buffers = true}),
+            doctest::Contains("synchronize_buffers in each step is for buffers on the host"),
+            hvd::usage_error);
         hvd::communicator<hvd::nccl> none;
         CHECK_THROWS_AS(hvd::distributed_optimizer(none, sgd{}), hvd::usage_error);
+    });
+}
+
+TEST_CASE("ranges of tensors on the device are registered at once") {
+    train_on<hvd::nccl>(2, 2, [](auto&, auto& gpus) {
+        const stream s;
+        const auto mine = float(gpus.rank());
+        const tensor<float> v{1, 2}, w{3}, dv{mine, 1}, dw{2};
+        const std::vector<hvd::tensor_view<float, hvd::device>> values = {v.view(), w.view()},
+                                                                gradients = {dv.view(), dw.view()};
+        hvd::distributed_optimizer optimizer(gpus, optimizers::sgd<float>{.rate = 1});
+        CHECK(optimizer.register_parameters("layers", values, gradients) == 0);
+        CHECK(optimizer.name(1) == "layers.1");
+        optimizer.step(s);
+        CHECK(s.values(v) == floats{0.5f, 1});
+        CHECK(s.values(w) == floats{1});
     });
 }
 

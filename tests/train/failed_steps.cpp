@@ -295,6 +295,7 @@ TEST_CASE("options that differ are told by name on every rank before anything is
         differ("codec", {.codec = hvd::codec::cast<hvd::float16>});
         differ("scale_local", {.scale_local = false});
         differ("skip_nonfinite", {.skip_nonfinite = true});
+        differ("synchronize_buffers", {.synchronize_buffers = true});
     });
 }
 

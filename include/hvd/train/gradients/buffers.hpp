@@ -107,6 +107,17 @@ public:
         if (!floats.empty() || !doubles.empty()) f(fuse(floats, doubles));
     }
 
+    /// For hvd: makes the buffers equal, each as its policy says. **Collective**.
+    template <class Comm>
+    void synchronize_buffers_over(Comm& comm, root from) {
+        const auto has = [](buffer_policy p) { return [p](buffer_policy q) { return p == q; }; };
+        with_buffers(comm, has(buffer_policy::averaged), [&](const auto& averaged) {
+            comm.allreduce(averaged, average, {.name = "buffers"});
+        });
+        with_buffers(comm, has(buffer_policy::from_root),
+                     [&](const auto& sent) { comm.broadcast(sent, from, {.name = "buffers"}); });
+    }
+
     /// For hvd: no buffers.
     explicit registered_buffers(int rank) : rank_(rank) {}
 

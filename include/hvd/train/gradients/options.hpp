@@ -129,6 +129,9 @@ struct optimizer_options {
     bool scale_local = true;  ///< local gradients are divided by the number of ranks
     /// a step with an infinity or NaN on any rank is left out on all ranks
     bool skip_nonfinite = false;
+    /// Each step also makes the registered buffers equal on all ranks, as `synchronize_buffers`
+    /// does with rank 0 as the root. It is for buffers on the host. PyTorch: `broadcast_buffers`.
+    bool synchronize_buffers = false;
     /// On the device each rank steps its slice of every shared parameter and keeps the optimizer's
     /// state of it alone: the gradients are reduced by reduce_scatter, and the new values travel by
     /// allgather.

@@ -114,12 +114,14 @@ public:
 
     /// Completes the reduction of all gradients. The ranks also compare the numbers of the
     /// optimizer (the rate, the momentum, …), if it shows them by `for_each_number`: in the first
-    /// step, and on `checked<…>` in each. **Collective**.
-    /// @throws hvd::mismatch_error if the ranks have other options, parameters or numbers,
+    /// step, and on `checked<…>` in each. With `synchronize_buffers` the buffers become equal, too.
+    /// **Collective**.
+    /// @throws hvd::mismatch_error if the ranks have other options, parameters, numbers or buffers,
     /// hvd::peer_error.
     synchronized_gradients<T> synchronize() {
         auto synchronized = reducer::synchronize(steps_rows());
         agree_on_numbers();
+        if (this->options().synchronize_buffers) this->synchronize_buffers_over(comm(), root{0});
         return synchronized;
     }
 

@@ -43,6 +43,9 @@ inline void check_options(int rank, const optimizer_options& o, const backend_ab
     if (!backend.reduces_wire(o.codec)) refuse(rank, no_wire_text);
     if (o.shard_state && !backend.moves_devices)
         refuse(rank, "shard_state is for parameters on the device; see plan.run_and_apply");
+    if (o.synchronize_buffers && backend.moves_devices)
+        refuse(rank, "synchronize_buffers in each step is for buffers on the host: call ",
+               "hvd::synchronize_buffers, in which the host waits");
     if (o.shard_state && (o.op == hvd::adasum || o.codec != hvd::codec::none))
         refuse(rank, "shard_state is for averages and sums without a codec");
 }
@@ -75,6 +78,7 @@ void say_options(const optimizer_options& o, Say&& say) {
     say("codec", o.codec.name());
     say("scale_local", text(o.scale_local));
     say("skip_nonfinite", text(o.skip_nonfinite));
+    say("synchronize_buffers", text(o.synchronize_buffers));
     say("shard_state", text(o.shard_state));
 }
 

@@ -35,19 +35,12 @@ void broadcast_parameters(distributed_optimizer<Comm, O, T>& optimizer, root fro
 
 /// Makes the registered buffers equal on all ranks, each as its policy says: by one call for those
 /// that are averaged, and one for those that the root sends. Call it before an evaluation or a
-/// checkpoint, or after each step.
+/// checkpoint. With `optimizer_options::synchronize_buffers` each step does it.
 /// **Collective**. @throws hvd::mismatch_error if the ranks have other buffers.
 /// @snippet tests/train/snippets.cpp buffers
 template <class Comm, class O, class T>
 void synchronize_buffers(distributed_optimizer<Comm, O, T>& optimizer, root from = root{0}) {
-    auto& comm = optimizer.comm();
-    const auto has = [](buffer_policy p) { return [p](buffer_policy q) { return p == q; }; };
-    optimizer.with_buffers(comm, has(buffer_policy::averaged), [&](const auto& averaged) {
-        comm.allreduce(averaged, average, {.name = "buffers"});
-    });
-    optimizer.with_buffers(comm, has(buffer_policy::from_root), [&](const auto& sent) {
-        comm.broadcast(sent, from, {.name = "buffers"});
-    });
+    optimizer.synchronize_buffers_over(optimizer.comm(), from);
 }
 
 namespace detail {
