@@ -140,11 +140,19 @@ void check_refused(const std::string& path, Optimizer& optimizer, const char* re
                          hvd::checkpoint_error);
 }
 
-const hvd::checkpoint_metadata of_sgd = {
-    {"optimizer.rate", "1"},     {"optimizer.momentum", "0.5"},
-    {"optimizer.nesterov", "1"}, {"optimizer.weight_decay", "0.25"},
-    {"progress.step", "7"},      {"progress.epoch", "0"},
-    {"progress.seed", "0"},      {"progress.samples_done", "0"}};
+const hvd::checkpoint_metadata of_rate = {{"optimizer.rate", "1"},
+                                          {"progress.step", "7"},
+                                          {"progress.epoch", "0"},
+                                          {"progress.seed", "0"},
+                                          {"progress.samples_done", "0"}};
+
+const hvd::checkpoint_metadata of_sgd = [] {
+    auto all = of_rate;
+    all["optimizer.momentum"] = "0.5";
+    all["optimizer.nesterov"] = "1";
+    all["optimizer.weight_decay"] = "0.25";
+    return all;
+}();
 
 }  // namespace
 
@@ -283,7 +291,7 @@ TEST_CASE("slots of a parameter are there as a whole or not at all, with a count
         two<adam> model(comm, {'a', 'b'}), saved(comm, {'a', 'b'});
         std::vector<float> moments = {1, 2};
         std::vector<double> count = {3}, wrong = {-1};
-        hvd::checkpoint_metadata of_adam = of_sgd;
+        hvd::checkpoint_metadata of_adam = of_rate;
         of_adam["hvd.slots"] = "by name";
         for (const char* number : {"beta1", "beta2", "epsilon", "weight_decay"})
             of_adam["optimizer." + std::string(number)] = "0.5";
