@@ -56,6 +56,7 @@ class error;
 class usage_error;
 class mismatch_error;
 class peer_error;
+class timeout_error;
 class mpi_error;
 
 }  // namespace hvd::inline v0

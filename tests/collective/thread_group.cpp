@@ -44,18 +44,20 @@ void check_sum(Comm& comm) {
 
 // Returns the text of the peer_error that a barrier throws, which names `peer`. It is empty if none
 // is thrown.
+bool contains(const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+}
+
 std::string failed_barrier(communicator& comm, int peer) {
     try {
         comm.barrier();
     } catch (const hvd::peer_error& e) {
         CHECK(e.peers() == std::vector<int>{peer});
+        CHECK((dynamic_cast<const hvd::timeout_error*>(&e) != nullptr) ==
+              contains(e.what(), "did not come in time"));
         return e.what();
     }
     return {};
-}
-
-bool contains(const std::string& text, const char* part) {
-    return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ using communicator = hvd::communicator<backend>;
 const char* class_of(const std::exception& e) {
     if (dynamic_cast<const hvd::usage_error*>(&e) != nullptr) return "hvd::usage_error";
     if (dynamic_cast<const hvd::mismatch_error*>(&e) != nullptr) return "hvd::mismatch_error";
+    if (dynamic_cast<const hvd::timeout_error*>(&e) != nullptr) return "hvd::timeout_error";
     if (dynamic_cast<const hvd::peer_error*>(&e) != nullptr) return "hvd::peer_error";
 #if HVD_HAS_MPI
     if (dynamic_cast<const hvd::mpi_error*>(&e) != nullptr) return "hvd::mpi_error";

@@ -120,6 +120,7 @@ std::chrono::milliseconds span(std::chrono::milliseconds time) {
 struct outcome {
     std::vector<int> peers;
     std::string text;
+    bool timed_out = false;
 };
 
 struct run_of_ranks {
@@ -159,7 +160,9 @@ void on_talkers(int least, F f, Check check) {
                 try {
                     f(comm, run);
                 } catch (const hvd::peer_error& e) {
-                    run.outcomes[std::size_t(comm.rank())] = {e.peers(), e.what()};
+                    run.outcomes[std::size_t(comm.rank())] = {
+                        e.peers(), e.what(),
+                        dynamic_cast<const hvd::timeout_error*>(&e) != nullptr};
                 }
                 ++run.ended;
             };
@@ -203,6 +206,8 @@ TEST_CASE("a rank that does not come is named by all, which have equal timeouts"
         },
         [](const run_of_ranks& run) {
             expect_named(run, {run.ranks - 1});
+            for (const outcome& o : run.outcomes)
+                CHECK(o.timed_out == (&o != &run.outcomes.back()));
             const outcome& late = run.outcomes.back();
             CAPTURE(late.text);
             REQUIRE(late.peers.size() == 1);
@@ -377,19 +382,32 @@ TEST_CASE("a rank that others say is gone names the one that said so, and not it
 }
 
 TEST_CASE("ranks that hear of a death know that it is one") {
-    for (const bool is_death : {true, false}) {
-        CAPTURE(is_death);
+    using exchange = hvd::detail::notice_exchange<talkers::endpoint_type>;
+    for (const auto cause :
+         {exchange::cause::other, exchange::cause::death, exchange::cause::timeout}) {
+        CAPTURE(int(cause));
         const auto notices = std::make_shared<board>(3);
         const auto office = std::make_shared<post_office>(3);
         talkers::endpoint_type one(notices, office, 0), other(notices, office, 1);
-        hvd::detail::notice_exchange<talkers::endpoint_type> tells(one), hears(other);
-        for (auto* exchange : {&tells, &hears}) exchange->begin_call();
+        exchange tells(one), hears(other);
+        for (exchange* each : {&tells, &hears}) each->begin_call();
         CHECK(!hears.received());
-        tells.keep("rank 2 is gone", {2}, is_death);
+        tells.keep("rank 2 is gone", {2}, cause);
         tells.pass_on("");
         CHECK(hears.received());
         CHECK(hears.why() == std::string_view("rank 2 is gone"));
-        CHECK(hears.knows_death() == is_death);
+        CHECK(hears.knows_death() == (cause == exchange::cause::death));
+        const auto type_of_reason = [&]() -> std::string {
+            try {
+                hears.throw_reason("barrier");
+            } catch (const hvd::timeout_error&) {
+                return "timeout_error";
+            } catch (const hvd::peer_error&) {
+                return "peer_error";
+            }
+        };
+        CHECK(type_of_reason() ==
+              (cause == exchange::cause::timeout ? "timeout_error" : "peer_error"));
     }
 }
 

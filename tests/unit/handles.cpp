@@ -150,6 +150,8 @@ TEST_CASE("a moved-from plan is empty and refuses to run") {
 TEST_CASE("errors derive from hvd::error, which is a std::exception, and from nothing else") {
     static_assert(is_an_error<hvd::usage_error> && is_an_error<hvd::mismatch_error> &&
                   is_an_error<hvd::peer_error> && is_an_error<hvd::mpi_error>);
+    static_assert(std::is_base_of_v<hvd::peer_error, hvd::timeout_error> &&
+                  !std::is_base_of_v<hvd::mpi_error, hvd::timeout_error>);
     static_assert(std::is_base_of_v<std::exception, hvd::error> &&
                   !std::is_base_of_v<hvd::usage_error, hvd::mismatch_error> &&
                   !std::is_base_of_v<hvd::peer_error, hvd::mismatch_error> &&

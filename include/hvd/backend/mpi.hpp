@@ -416,7 +416,8 @@ private:
             std::vector<int> late;
             for (int p = 0; p < size_; ++p)
                 if (p != rank_ && pending(p)) late.push_back(p);
-            throw peer_error(rank_, text("hvd: ", making, ": other ranks did not come in time"),
+            throw_peer_error(steps_.is_over(), rank_,
+                             text("hvd: ", making, ": other ranks did not come in time"),
                              std::move(late));
         }
     }

@@ -48,7 +48,8 @@ public:
         asked_ = &gone;
     }
 
-    bool should_give_up() const { return now() > limit_ || (gone_ != nullptr && gone_(asked_)); }
+    bool is_over() const { return now() > limit_; }
+    bool should_give_up() const { return is_over() || (gone_ != nullptr && gone_(asked_)); }
 
     // Duplicates a communicator of the user. MPIs mix up two such calls on one communicator if some
     // ranks have left the first one. So an earlier one is ended first, and a call that gives up
@@ -183,7 +184,7 @@ private:
             if (!pauses.pause()) continue;
             if (!should_give_up()) continue;
             left_ = true;
-            throw peer_error(rank_,
+            throw_peer_error(is_over(), rank_,
                              "hvd: making of a communicator: other ranks did not come in time", {});
         }
     }

@@ -258,8 +258,9 @@ private:
             message why;
             std::vector<int> lost = messages_.lost(why);
             if (lost.empty() && now() <= limit_ && !gone()) continue;
+            const bool timed_out = lost.empty() && now() > limit_;
             if (lost.empty()) lost = late(why);
-            throw peer_error(rank_, text("hvd: ", making, " on rank ", rank_, ": ", why),
+            throw_peer_error(timed_out, rank_, text("hvd: ", making, " on rank ", rank_, ": ", why),
                              std::move(lost));
         }
     }
@@ -269,7 +270,8 @@ private:
         messages_.cancel();
         for (int p = 0; p < size(); ++p)
             if (p != rank_) messages_.send_notice(p, notice);
-        throw peer_error(rank_, text("hvd: ", making, " on rank ", rank_, ": ", notice.text),
+        throw_peer_error(notice.expired != 0, rank_,
+                         text("hvd: ", making, " on rank ", rank_, ": ", notice.text),
                          ranks_of(notice));
     }
     std::vector<int> late(message& why) const {

@@ -79,7 +79,7 @@ private:
     detail::shared<details> details_;
 };
 
-/// Other ranks refused the call, left, or did not come in time.
+/// Other ranks refused the call, left, or did not come in time (`timeout_error`).
 ///
 /// After a refusal the communicator works on. After a dead or late peer it refuses further calls.
 class peer_error : public error {
@@ -93,6 +93,15 @@ public:
 
 private:
     detail::shared<detail::counted_value<std::vector<int>>> peers_;
+};
+
+/// Other ranks did not come in time: a timeout has passed, and `peers()` are late.
+///
+/// Between nodes every rank that waits for them throws it, whichever timeout passed first. The late
+/// ranks get `peer_error`. The communicator refuses further calls.
+class timeout_error : public peer_error {
+public:
+    using peer_error::peer_error;
 };
 
 /// A call of MPI failed.
@@ -120,6 +129,14 @@ private:
 };
 
 namespace detail {
+
+// `timed_out`: the others are named since they did not come in time.
+[[gnu::cold, noreturn]] inline void throw_peer_error(bool timed_out, int rank,
+                                                     std::string_view what,
+                                                     std::vector<int> peers) {
+    if (timed_out) throw timeout_error(rank, what, std::move(peers));
+    throw peer_error(rank, what, std::move(peers));
+}
 
 // These two are called where a failure is told, perhaps that of a rank without memory.
 inline message what_of(const std::exception_ptr& failure) noexcept {

@@ -261,16 +261,20 @@ public:
     }
 
     [[gnu::cold, noreturn]] void expire(const char* label) {
+        const bool timed_out = reason_other_than_time().empty();
         const message what = lateness(label);
         give_up(what);
-        throw peer_error(rank_, what, {});
+        throw_peer_error(timed_out, rank_, what, {});
+    }
+
+    [[gnu::cold]] message reason_other_than_time() const {
+        return watcher_.has_detected() ? message::fixed("ranks are lost, or others come")
+               : reason_to_end_        ? reason_to_end_()
+                                       : message();
     }
 
     [[gnu::cold]] message lateness(const char* label) const {
-        const message reason = watcher_.has_detected()
-                                   ? message::fixed("ranks are lost, or others come")
-                               : reason_to_end_ ? reason_to_end_()
-                                                : message();
+        const message reason = reason_other_than_time();
         return text_or("hvd: other ranks did not come in time", "hvd: ", label, " on rank ", rank_,
                        ": ",
                        reason.empty() ? std::string_view("other ranks did not come in time")

@@ -25,8 +25,9 @@ enum class word : std::int32_t {
 struct failure_notice {
     std::int32_t sender;
     word what;
-    // of `waits`: its own timeout has passed; it came to the call when others had given up
-    std::int32_t expired, late;
+    // of `waits`: its own timeout has passed; of `failed`: a timeout is the reason
+    std::int32_t expired;
+    std::int32_t late;   // of `waits`: it came to the call when others had given up
     std::uint64_t call;  // of `waits`: the number of the sender's call; of `unmade`: the context
     // of a departure: the messages that the sender has begun to send to the rank that gets the
     // notice, and to receive from it
@@ -140,14 +141,22 @@ public:
     const message& why() const { return why_; }
     const std::vector<int>& missing() const { return missing_; }
     // True if it is that the process of a rank has ended.
-    bool knows_death() const { return is_death_; }
+    bool knows_death() const { return cause_ == cause::death; }
+
+    enum class cause : unsigned char { other, death, timeout };
 
     // This rank knows the reason. The others learn it when it leaves.
-    void keep(message why, std::vector<int> missing, bool is_death = false) {
+    void keep(message why, std::vector<int> missing, cause c = cause::other) {
         knows_ = true;
         why_ = std::move(why);
         missing_ = std::move(missing);
-        is_death_ = is_death;
+        cause_ = c;
+    }
+
+    // Throws the reason. `call` is the label of the call.
+    [[gnu::cold, noreturn]] void throw_reason(std::string_view call) const {
+        throw_peer_error(cause_ == cause::timeout, me(),
+                         text("hvd: ", call, " on rank ", me(), ": ", why_), missing_);
     }
 
     // The ranks that messages are under way with.
@@ -195,7 +204,8 @@ public:
         if constexpr (sends_notices<Endpoint>) {
             if (std::exchange(told_, true)) return;
             failure_notice notice =
-                notice_of(me(), is_death_ ? word::died : word::failed, why_, missing_);
+                notice_of(me(), knows_death() ? word::died : word::failed, why_, missing_);
+            notice.expired = cause_ == cause::timeout ? 1 : 0;
             if (!knows_) {
                 store_parts(notice.text, {"rank ", me(), " left (", reason, ")"});
                 notice.ranks[0] = me();
@@ -257,7 +267,10 @@ private:
     void note_reason(const failure_notice& notice) {
         voices_[std::size_t(notice.sender)] = voice::knows;
         if (knows_) return;
-        keep(notice.text, ranks_of(notice), notice.what == word::died);
+        keep(notice.text, ranks_of(notice),
+             notice.what == word::died ? cause::death
+             : notice.expired != 0     ? cause::timeout
+                                       : cause::other);
         told_ = true;  // the sender tells everybody
         for (const int rank : missing_)
             if (rank == me())
@@ -340,18 +353,21 @@ private:
         // Nobody waits for anybody by now: the timeout passed just before the data was there.
         if (named.empty()) who = "the data";
         who += " did not come in time";
+        // A rank that is the only one that is late has not waited for another.
+        const bool is_punctual = !others.empty() || named.empty();
         if (others.size() < named.size() && first_ >= 0 && first_ != me()) {
             who = text("rank ", first_, " gave up: ", who);
             if (others.empty()) others.push_back(first_);
         }
-        keep(std::move(who), std::move(others));
+        keep(std::move(who), std::move(others), is_punctual ? cause::timeout : cause::other);
     }
 
     Endpoint& endpoint_;
     message why_;
     std::vector<int> missing_;
-    bool knows_ = false, is_death_ = false, alarmed_ = false;
-    bool told_ = false;  // all ranks know that this one gives up
+    bool knows_ = false, alarmed_ = false;
+    cause cause_ = cause::other;  // of the reason that this rank knows
+    bool told_ = false;           // all ranks know that this one gives up
     bool looked_ = false, late_ = false;
     std::uint64_t call_ = 0;
     std::uint64_t unmade_ = 0;     // the last communicator that a rank could not make

@@ -148,10 +148,7 @@ public:
         lost = true;
         found_death = notices_.knows_death();
         endpoint_.cancel();
-        throw peer_error(rank_,
-                         text("hvd: ", headers_of_all_[std::size_t(rank_)].label(), " on rank ",
-                              rank_, ": ", notices_.why()),
-                         notices_.missing());
+        notices_.throw_reason(headers_of_all_[std::size_t(rank_)].label());
     }
 
     void leave(std::string_view reason) noexcept override {
@@ -208,10 +205,7 @@ private:
 
     [[gnu::cold, noreturn]] void refuse_bytes_of(int peer) {
         notices_.keep(text("rank ", peer, sent_other_bytes), {peer});
-        throw peer_error(rank_,
-                         text("hvd: ", headers_of_all_[std::size_t(rank_)].label(), " on rank ",
-                              rank_, ": ", notices_.why()),
-                         notices_.missing());
+        notices_.throw_reason(headers_of_all_[std::size_t(rank_)].label());
     }
 
     static std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }

@@ -271,7 +271,7 @@ private:
             detail::check_nccl(ncclCommGetAsyncError(made, &state), "ncclCommGetAsyncError",
                                rank());
             if (state == ncclInProgress && pauses.pause() && detail::now() > limit)
-                throw peer_error(
+                throw timeout_error(
                     rank(),
                     detail::text(
                         "hvd: other ranks did not come in time to make a communicator with rank ",

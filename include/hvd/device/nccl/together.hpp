@@ -19,9 +19,9 @@ enum class joining { under_way, done, lost };
 template <header_channel C, class Step>
 void work_together(C& ranks, const char* name, const communicator_options& options,
                    time_point limit, Step&& step) {
-    const auto give_up = [&](const char* why) {
-        throw peer_error(ranks.rank(), text("hvd: ", name, " on rank ", ranks.rank(), ": ", why),
-                         {});
+    const auto give_up = [&](bool timed_out, const char* why) {
+        throw_peer_error(timed_out, ranks.rank(),
+                         text("hvd: ", name, " on rank ", ranks.rank(), ": ", why), {});
     };
     const time_point told = limit_to_tell(limit, options);
     std::int64_t patience = tuning::check_interval;
@@ -32,7 +32,7 @@ void work_together(C& ranks, const char* name, const communicator_options& optio
             const time_point until = now() + patience;
             mine.count = std::uint64_t(step(until < limit ? until : limit));
             if (mine.count != std::uint64_t(joining::done) && now() > limit)
-                give_up("NCCL did not join the ranks in time");
+                give_up(true, "NCCL did not join the ranks in time");
         });
         bool done = true, lost = false;
         exchange_after(failure, [&] {
@@ -42,7 +42,7 @@ void work_together(C& ranks, const char* name, const communicator_options& optio
             }
         });
         // The rank that was lost may still find out why, and says it in the next round.
-        if (lost && ++losses > 1) give_up("NCCL lost a rank while it joined them");
+        if (lost && ++losses > 1) give_up(false, "NCCL lost a rank while it joined them");
         return done;
     };
     while (!round())

@@ -166,9 +166,7 @@ public:
         lost = true;
         found_death = notices_.knows_death() || cross_.memory.found_death;
         cross_.endpoint.cancel();
-        throw peer_error(rank_,
-                         text("hvd: ", shown_.label(), " on rank ", rank_, ": ", notices_.why()),
-                         notices_.missing());
+        notices_.throw_reason(shown_.label());
     }
 
     // The notice comes first: a rank of this node that sees this one gone knows the reason then.
@@ -235,9 +233,7 @@ private:
             return f();
         } catch (const typename cross_entry<Endpoint>::other_bytes& by) {
             notices_.keep(text("rank ", by.rank, sent_other_bytes), {by.rank});
-            throw peer_error(
-                rank_, text("hvd: ", shown_.label(), " on rank ", rank_, ": ", notices_.why()),
-                notices_.missing());
+            notices_.throw_reason(shown_.label());
         }
     }
 
@@ -292,7 +288,9 @@ private:
             if (local != cross_.nodes.local_rank() && cross_.memory.has_left(local))
                 notices_.await(rank_of_node(local));
         if (missing.empty() || notices_.knows_reason() || notices_.alarmed()) return;
-        notices_.keep(std::move(who), std::move(missing), cross_.memory.found_death);
+        using cause = typename notice_exchange<Endpoint>::cause;
+        notices_.keep(std::move(who), std::move(missing),
+                      cross_.memory.found_death ? cause::death : cause::other);
     }
 
     node_crossing<Endpoint> cross_;

@@ -99,8 +99,8 @@ public:
         const message who = describe_missing(reason, missing, [](int p) { return p; });
         if (missing.empty()) return;
         lost = true;
-        throw peer_error(
-            rank_,
+        throw_peer_error(
+            found_late_, rank_,
             text("hvd: ", slots_[rank_].entry[calls_ & 1].label(), " on rank ", rank_, ": ", who),
             std::move(missing));
     }
@@ -124,8 +124,10 @@ public:
             if (!is_new) continue;
             const node_slot& slot = slots_[one];
             who += text(named.empty() ? "rank " : ", rank ", number(one));
-            if (!is_gone) who += " did not come in time";
-            else if (slot.left.load() != 0)
+            if (!is_gone) {
+                who += " did not come in time";
+                found_late_ = true;
+            } else if (slot.left.load() != 0)
                 who += text(
                     " left (",
                     std::string_view(slot.farewell, strnlen(slot.farewell, sizeof slot.farewell)),
@@ -342,6 +344,7 @@ private:
 
     table<process_watch> watches_{std::size_t(size_)};  // by rank
     int culprit_ = -1;                                  // the rank for whose sake this one gives up
+    bool found_late_ = false;                           // a rank that is there did not come in time
     std::uint64_t steps_ = 0, calls_ = 0;
     std::size_t awaited_ = 0;            // what is waited for: a counter of each slot, and
     std::uint64_t least_ = 0;            // its least value

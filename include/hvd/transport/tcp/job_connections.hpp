@@ -67,7 +67,8 @@ public:
         while (!is_complete(m)) {
             if (m.closed_by >= 0 && tells_peers && !gone())
                 tell_all(m, m.why, soonest(limit, now() + patience_with_told), gone);
-            if (now() > limit || m.closed_by >= 0 || gone()) give_up(m);
+            const bool timed_out = m.closed_by < 0 && now() > limit;
+            if (timed_out || m.closed_by >= 0 || gone()) give_up(m, timed_out);
             try {
                 turn(m);
                 look_for_farewells(m);
@@ -311,7 +312,7 @@ private:
         return text(" (of ", place.address[0].print(), ", to port ", listener_.port(), " here)");
     }
 
-    [[noreturn]] void give_up(const making& m) const {
+    [[noreturn]] void give_up(const making& m, bool timed_out) const {
         const int me = place_of(m, rank_);
         std::vector<int> late;
         message who;
@@ -328,7 +329,7 @@ private:
         const message all = text("hvd: making of a communicator on rank ", me, ": ", who,
                                  m.closed_by >= 0 ? "" : " did not come in time");
         if (!m.is_explained) throw unexplained_end(me, all, std::move(late));
-        throw peer_error(me, all, std::move(late));
+        throw_peer_error(timed_out, me, all, std::move(late));
     }
 
     const int rank_;

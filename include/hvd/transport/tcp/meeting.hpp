@@ -30,7 +30,7 @@ public:
             to_parent_ =
                 std::make_unique<outgoing_connection>(secret_, rank_, parent, place, same_host);
         while (to_parent_ || !missing_.empty()) {
-            if (now() > limit || gone()) give_up();
+            if (const bool timed_out = now() > limit; timed_out || gone()) give_up(timed_out);
             turn(limit);
         }
         return std::move(made_);
@@ -66,7 +66,7 @@ private:
         });
     }
 
-    [[noreturn]] void give_up() const {
+    [[noreturn]] void give_up(bool timed_out) const {
         std::vector<int> late = missing_;
         message why("hvd: rank ");
         why += text(rank_, " waits in vain for a connection");
@@ -79,7 +79,7 @@ private:
             why += text(before, child);
             before = ", ";
         }
-        throw peer_error(rank_, why, std::move(late));
+        throw_peer_error(timed_out, rank_, why, std::move(late));
     }
 
     int rank_;

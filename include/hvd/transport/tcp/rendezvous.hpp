@@ -138,8 +138,9 @@ private:
         send_to_all(bytes);
     }
 
-    void refuse_all(std::string_view why) {
-        const rendezvous_answer head;
+    void refuse_all(std::string_view why, bool timed_out = false) {
+        rendezvous_answer head;
+        head.timed_out = timed_out ? 1 : 0;
         std::vector<std::byte> bytes(wire_bytes(head).begin(), wire_bytes(head).end());
         for (const char c : why.substr(0, rendezvous_answer::most_reason))
             bytes.push_back(std::byte(c));
@@ -179,8 +180,8 @@ private:
         }
         message why = text(names, " of ", places_.size(), " did not come in time");
         why += arriving_.print_refused();
-        refuse_all(why);
-        throw peer_error(-1, text("hvd: the rendezvous failed: ", why), std::move(late));
+        refuse_all(why, true);
+        throw timeout_error(-1, text("hvd: the rendezvous failed: ", why), std::move(late));
     }
 
     const shared_secret secret_;

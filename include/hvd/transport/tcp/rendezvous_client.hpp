@@ -68,10 +68,10 @@ private:
                 throw usage_error(rank_, text("hvd: rank ", rank_, ": the rendezvous at ", where_,
                                               " is refused: ", to_it.why()));
             if (now() > limit)
-                throw peer_error(rank_,
-                                 text("hvd: rank ", rank_, " does not reach the rendezvous at ",
-                                      where_, ": ", to_it.why()),
-                                 {});
+                throw timeout_error(rank_,
+                                    text("hvd: rank ", rank_, " does not reach the rendezvous at ",
+                                         where_, ": ", to_it.why()),
+                                    {});
             sleep_for(20 * tuning::millisecond);
         }
     }
@@ -86,10 +86,10 @@ private:
                                       " ended before all ranks had come: ", link.reason()),
                                  {});
             if (now() > limit)
-                throw peer_error(rank_,
-                                 text("hvd: rank ", rank_, ": the rendezvous at ", where_,
-                                      " did not say in time that all ranks have come"),
-                                 {});
+                throw timeout_error(rank_,
+                                    text("hvd: rank ", rank_, ": the rendezvous at ", where_,
+                                         " did not say in time that all ranks have come"),
+                                    {});
             link.flush();
             pollfd p{link.number(), short(link.wants_to_write() ? POLLIN | POLLOUT : POLLIN), 0};
             ::poll(&p, 1, 100);
@@ -102,7 +102,8 @@ private:
         std::memcpy(&head, bytes.data(), sizeof head);
         bytes = bytes.subspan(sizeof head);
         if (head.accepted == 0)
-            refuse(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+            refuse(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()),
+                   head.timed_out != 0);
         job_table all;
         all.job = head.job;
         all.places.resize(std::size_t(size_));
@@ -113,9 +114,10 @@ private:
         return all;
     }
 
-    [[noreturn]] void refuse(std::string_view why) const {
-        throw peer_error(
-            rank_, text("hvd: rank ", rank_, ": the rendezvous at ", where_, " failed: ", why), {});
+    [[noreturn]] void refuse(std::string_view why, bool timed_out = false) const {
+        throw_peer_error(
+            timed_out, rank_,
+            text("hvd: rank ", rank_, ": the rendezvous at ", where_, " failed: ", why), {});
     }
 
     message where_;

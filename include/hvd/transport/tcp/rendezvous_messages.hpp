@@ -23,7 +23,8 @@ struct registration {
 struct rendezvous_answer {
     static constexpr std::size_t most_reason = 1024;
 
-    std::uint32_t accepted = 0;
+    std::uint16_t accepted = 0;
+    std::uint16_t timed_out = 0;  // of a refusal: ranks did not come in time
     std::uint32_t size = 0;
     std::uint64_t job = 0;  // a random number that all ranks get
 
