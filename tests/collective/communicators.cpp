@@ -117,6 +117,68 @@ TEST_CASE("communicators are split again and again, and die in any order") {
     });
 }
 
+TEST_CASE("a duplicate has all ranks, and its own order of calls") {
+    on_every_transport([](auto& comm) {
+        auto same = comm.duplicate();
+        CHECK(same.rank() == comm.rank());
+        CHECK(same.size() == comm.size());
+        CHECK(same.local_rank() == comm.local_rank());
+        CHECK(same.cross_size() == comm.cross_size());
+        std::vector<int> x(100, comm.rank()), y(3, 1);
+        const auto use = [&](bool first) {
+            if (first) same.allreduce(x, hvd::sum);
+            else comm.allreduce(y, hvd::sum);
+        };
+        use(true);
+        use(false);
+        CHECK(x == std::vector<int>(100, comm.size() * (comm.size() - 1) / 2));
+        CHECK(y == std::vector<int>(3, comm.size()));
+        auto again = same.duplicate();
+        same = {};
+        check_that_it_works(again);
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("ranks that duplicate and split at once are told that they disagree") {
+    on_every_transport_from(2, [](auto& comm) {
+        thrown<hvd::mismatch_error>(
+            [&] { auto made = comm.rank() == 0 ? comm.duplicate() : comm.split(0); });
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("a communicator knows its ranks in the one that it was made of") {
+    on_every_transport([](auto& comm) {
+        const int size = comm.size(), rank = comm.rank();
+        const auto check = [](auto& part, int mine) {
+            if (!part) return;
+            const auto ranks = part.allgather(mine).values;  // in the communicator above
+            for (int r = 0; r < part.size(); ++r)
+                CHECK(part.parent_rank(r) == ranks[std::size_t(r)]);
+            for (const int wrong : {-1, part.size()})
+                if (const auto e = thrown<hvd::usage_error>([&] { part.parent_rank(wrong); }))
+                    CHECK(contains(e->what(), "parent_rank on rank " + std::to_string(part.rank()) +
+                                                  ": " + std::to_string(wrong) + " is not a rank"));
+        };
+        check(comm, rank);  // of no other one
+        auto duplicate = comm.duplicate(), reversed = comm.split(0, -rank);
+        auto odd = comm.split(rank % 2);
+        auto local = comm.local(), cross = comm.cross();
+        for (auto* part : {&duplicate, &reversed, &odd, &local, &cross}) check(*part, rank);
+        if (size > 1) {
+            auto some = comm.subset({size - 1, 0});
+            check(some, rank);
+        }
+        auto inner = reversed.split(reversed.rank() == 0 ? -1 : 0);  // in `reversed`, not in `comm`
+        check(inner, reversed.rank());
+        if (reversed.rank() == 0) thrown<hvd::usage_error>([&] { inner.parent_rank(0); });
+        auto moved = std::move(reversed);
+        check(moved, rank);
+        comm.barrier();
+    });
+}
+
 TEST_CASE("many communicators one after another") {
     on_every_transport([](auto& comm) {
         for (int i = 0; i < 50; ++i) {

@@ -43,6 +43,12 @@ TEST_CASE("MPI's communicators that are made of others have their form here") {
         CHECK(bool(some) == (world.rank() == 0));
         CHECK(part.size() == (world.size() + 1 - color) / 2);
         CHECK(node.size() == world.local_size());
+        int above = part.parent_rank(0);
+        CHECK(above == (world.size() - 1 - color) / 2 * 2 + color);
+        auto own = world.duplicate();
+        own.barrier();
+        own.abort("why");
+        CHECK(own.is_given_up());
     });
 }
 

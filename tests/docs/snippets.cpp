@@ -321,6 +321,37 @@ void communicators(communicator& world) {
     CHECK(bool(first) == (world.rank() == 0));
 }
 
+void duplicate(communicator& world) {
+    //! [duplicate]
+    communicator own = world.duplicate();  // of a library: its calls do not mix with its user's
+    own.barrier();
+    //! [duplicate]
+    CHECK(own.size() == world.size());
+}
+
+void parent_rank(communicator& world) {
+    //! [parent_rank]
+    communicator half = world.split(world.rank() % 2);
+    const int last = half.parent_rank(half.size() - 1);  // the last member's rank in `world`
+    //! [parent_rank]
+    CHECK(last % 2 == world.rank() % 2);
+    CHECK(last + 2 >= world.size());
+}
+
+void abort(communicator& world) {
+    communicator data = world.duplicate();
+    const bool wrong = world.rank() == 0;
+    //! [abort]
+    if (wrong) data.abort("the data is not of this run");
+    try {
+        data.barrier();
+    } catch (const hvd::peer_error& e) {  // on all ranks, with the text
+        CHECK(e.peers() == std::vector{0});
+    }
+    CHECK(data.is_given_up());
+    //! [abort]
+}
+
 void options(communicator& world) {
     std::vector<float> x(4, 1);
     //! [options]
@@ -566,6 +597,9 @@ HVD_TEST_SNIPPET(plan_with_codec)
 HVD_TEST_SNIPPET(asynchronous)
 HVD_TEST_SNIPPET(coroutine)
 HVD_TEST_SNIPPET(communicators)
+HVD_TEST_SNIPPET(duplicate)
+HVD_TEST_SNIPPET(parent_rank)
+HVD_TEST_SNIPPET(abort)
 HVD_TEST_SNIPPET(options)
 HVD_TEST_SNIPPET(views)
 HVD_TEST_SNIPPET(named_tensors)

@@ -151,6 +151,7 @@ public:
         if (this != &other) {
             end();
             session_ = std::move(other.session_);
+            parents_ = std::move(other.parents_);
             detail::placed_rank<communicator>::operator=(std::move(other));
         }
         return *this;
@@ -164,6 +165,26 @@ public:
     int rank() const noexcept { return !session_ ? -1 : session_->rank(); }
     /// The number of ranks; 0 if empty.
     int size() const noexcept { return !session_ ? 0 : session_->size(); }
+
+    /// Returns the rank in the communicator that this one was made of, by `subset`, `split`,
+    /// `local`, `cross` or `duplicate`, of rank `rank` here. It is `rank` itself where there is
+    /// none. MPI: `MPI_Group_translate_ranks`. It may be called on one rank alone.
+    /// @throws hvd::usage_error for a rank that does not exist.
+    /// @snippet tests/docs/snippets.cpp parent_rank
+    int parent_rank(int rank) const {
+        if (rank < 0 || rank >= size()) refuse_rank("parent_rank", rank);
+        return parents_.empty() ? rank : parents_[std::size_t(rank)];
+    }
+
+    /// Makes another communicator of all ranks, with its own order of calls. **Collective**. All
+    /// ranks get it, or all throw, within this one's timeout. MPI: `MPI_Comm_dup`.
+    /// @throws hvd::peer_error if another rank could not make it.
+    /// @snippet tests/docs/snippets.cpp duplicate
+    [[nodiscard("hvd: a communicator ends with its object")]] communicator duplicate()
+        requires splittable_endpoint<endpoint_type>
+    {
+        return detail::duplicate(*this);
+    }
 
     /// Makes a communicator of the ranks of this node, in order. **Collective**.
     [[nodiscard("hvd: a communicator ends with its object")]] communicator local()
@@ -242,6 +263,25 @@ public:
     /// @snippet tests/docs/snippets.cpp hand_over
     void hand_over() { detail::access::session_of(*this).user().hand_over(); }
 
+    /// Gives the communicator up, and tells the peers why: their calls throw `hvd::peer_error`,
+    /// which names this rank and the text, and so do later calls here. It waits for no peer, and is
+    /// no collective. Calls under way on this rank end with `hvd::peer_error`. Nothing happens if
+    /// the communicator was given up before. NCCL: `ncclCommAbort`. MPI: `MPI_Abort`, which ends
+    /// the processes as well. **Threads**: any, also while another one is inside a call.
+    /// @throws hvd::usage_error inside a call of this communicator, whose callable may throw.
+    /// @snippet tests/docs/snippets.cpp abort
+    void abort(std::string_view why = {})
+        requires(!detail::is_direct<known_backend>)
+    {
+        static_cast<detail::call_driver&>(detail::access::session_of(*this)).abort(why);
+    }
+
+    /// True once the communicator refuses all calls, since a rank is gone, came too late or has
+    /// called `abort`. This rank may not have heard of it yet. **Threads**: any.
+    bool is_given_up() const noexcept {
+        return session_ && static_cast<const detail::call_driver&>(*session_).is_broken();
+    }
+
     /// Resumes, on this thread, coroutines that wait for calls that are complete. It returns their
     /// number.
     std::size_t run_ready() {
@@ -262,6 +302,13 @@ private:
 
     void begin(detail::owner<endpoint_type> endpoint, const communicator_options& options);
 
+    [[gnu::cold, noreturn]] void refuse_rank(const char* call, int rank) const {
+        if (!session_) detail::access::throw_empty();
+        throw usage_error(this->rank(),
+                          detail::text("hvd: ", call, " on rank ", this->rank(), ": ", rank,
+                                       " is not a rank of this communicator of size ", size()));
+    }
+
     communicator among(const char* name, const std::vector<int>& ranks) {
         auto& own = detail::access::session_of(*this);
         detail::agree(own, detail::agreement_header(name), detail::never);
@@ -272,6 +319,7 @@ private:
     void discard() noexcept {
         if (session_) session_->discard();
         session_ = {};
+        parents_ = {};
         this->topology_ = {};
     }
 
@@ -284,6 +332,7 @@ private:
     }
 
     detail::shared<detail::session> session_;
+    std::vector<int> parents_;  // by rank; empty: of no other communicator
 };
 
 // A handle alone does not say which backend is meant: hvd::mpi, hvd::direct<hvd::mpi>, ….

@@ -180,6 +180,7 @@ Comm make_subset(Comm& comm, const char* name, int context, Members members) {
             endpoint.forget_subset(context);
         throw;
     }
+    if (part) access::set_parents(part, std::move(ranks));
     if constexpr (requires { part.observer().on_split(comm.observer()); })
         if (part) part.observer().on_split(comm.observer());
     return part;
@@ -202,11 +203,22 @@ Comm split(Comm& comm, int color, int key) {
     });
 }
 
+template <class Comm>
+Comm duplicate(Comm& comm) {
+    auto& own = access::session_of(comm);
+    agree(own, agreement_header("duplicate"), never);
+    return make_subset(comm, "duplicate", own.next_context(), [&] {
+        std::vector<int> all;
+        for (int r = 0; r < comm.size(); ++r) all.push_back(r);
+        return all;
+    });
+}
+
 // Returns a duplicate that hvd uses behind something that orders the calls itself: they may come
 // from several threads.
 template <class Comm>
 Comm own_duplicate(Comm& comm) {
-    Comm own = comm.split(0, comm.rank());
+    Comm own = duplicate(comm);
     access::session_of(own).user().take_turns();
     return own;
 }

@@ -74,6 +74,9 @@ public:
         if (session_ != nullptr) session_->give_up("abort()");
     }
 
+    /// True once the communicator refuses all calls. **Threads**: any.
+    bool is_given_up() const noexcept { return session_ != nullptr && session_->broken(); }
+
 protected:
     friend struct device_access;
 

@@ -145,7 +145,7 @@ public:
     [[gnu::cold]] void end(const char* reason) noexcept {
         if (std::exchange(closed_, true)) return;
         if (fork_.in_child()) return abandon_queue();
-        if (destructor_limit() < stop_.load_relaxed()) stop_at(destructor_limit());
+        if (destructor_limit() < stop_.limit.load_relaxed()) stop_at(destructor_limit());
         if (!take_until(destructor_limit() + tuning::time_to_give_up)) return abandon(reason);
         if (queue_) queue_->drain(*queue_);
         if (queue_) queue_->stop(*queue_);
@@ -154,6 +154,28 @@ public:
         is_broken_.store(true);
         leave(reason);
         resume_waiting();
+    }
+
+    // This rank gives the communicator up, and waits for no peer. A call under way ends where it
+    // waits, within a millisecond, and tells the peers.
+    [[gnu::cold]] void abort(std::string_view why) {
+        if (user().is_inside()) user().refuse("abort", true);
+        if (fork_.in_child()) throw_ended("abort");
+        std::vector<int> me{rank()};
+        message reason = text("it called abort()", why.empty() ? "" : ": ", why);
+        if (is_broken_.load() || abort_has_begun_.exchange(true)) return;
+        stop_.text_of_abort = std::move(reason);
+        stop_.aborted.store(true);
+        if (!take_until(now() + tuning::time_to_give_up)) return;
+        if (queue_) queue_->drain(*queue_);
+        if (!is_broken_.load()) {
+            broken_ = text_or(no_memory_for_text, "rank ", rank(), ": ", stop_.text_of_abort);
+            broken_by_ = std::move(me);
+            is_broken_.store(true);
+            if (traits_.transport) traits_.transport->give_up();
+            leave(stop_.text_of_abort);
+        }
+        user().give_back();
     }
 
     // Waits until no thread is inside a call. It returns false after the limit, and for a thread
@@ -173,14 +195,14 @@ public:
         notice_.take(after, where, self);
     }
     // A call under way at that time gives the communicator up.
-    void stop_at(time_point limit) noexcept { stop_.store_relaxed(limit); }
+    void stop_at(time_point limit) noexcept { stop_.limit.store_relaxed(limit); }
     // The same, unless it is to be given up before.
     void stop_by(time_point limit) noexcept {
-        for (time_point now = stop_.load(); limit < now; now = stop_.load())
-            if (stop_.compare_exchange(now, limit)) return;
+        for (time_point now = stop_.limit.load(); limit < now; now = stop_.limit.load())
+            if (stop_.limit.compare_exchange(now, limit)) return;
     }
     // The limit of stop_by() is over. One of stop_at() that came since holds.
-    void forget_stop(time_point limit) noexcept { stop_.compare_exchange(limit, never); }
+    void forget_stop(time_point limit) noexcept { stop_.limit.compare_exchange(limit, never); }
 
     // Refuses a call in a forked child, and a call on a communicator that was given up.
     void refuse_if_unusable(const operation& op) const {
@@ -301,6 +323,7 @@ private:
     // A call that waits without a thread: peers are asked about no more often than in wait_ready().
     [[gnu::cold]] void look_while_waiting(transport& t, const operation& op, time_point limit) {
         const time_point time = now();
+        if (stop_.aborted.load()) throw_aborted(rank(), op.entry.label(), stop_);
         if (looked_at_ == 0) looked_at_ = time;
         if (time - looked_at_ >= tuning::check_interval) {
             looked_at_ = time;
@@ -498,7 +521,8 @@ private:
     bool packs_ = false, packed_ = false;  // for the call under way
     std::size_t step_ = 0;
     time_point made_ = 0;  // when the call under way was made, if it is asynchronous
-    atomic<time_point> stop_{never};
+    stop_signs stop_;
+    atomic<bool> abort_has_begun_{false};
     long_wait notice_;
     time_point looked_at_ = 0;  // without a thread: when a waiting call last looked; 0: not yet
     bool asked_ = false;

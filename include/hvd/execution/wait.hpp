@@ -87,11 +87,25 @@ private:
     void* self_ = nullptr;
 };
 
+// Other reasons than its own limit for which a call under way gives its communicator up.
+struct stop_signs {
+    atomic<time_point> limit{never};
+    atomic<bool> aborted{false};  // written after the text
+    message text_of_abort;
+};
+
+// abort() ends a call that waits.
+[[gnu::cold, noreturn]] inline void throw_aborted(int rank, std::string_view call,
+                                                  const stop_signs& stop) {
+    throw peer_error(rank, text("hvd: ", call, " on rank ", rank, ": ", stop.text_of_abort),
+                     {rank});
+}
+
 // Waits until the transport's round is ready, which it is not yet. It gives up when a peer that is
-// needed is gone, or after `limit` or `stop`. Without a limit a long wait is told. Meanwhile
-// `threads` threads of each rank want a processor.
-inline void wait_ready(transport& t, const operation& op, time_point limit,
-                       const atomic<time_point>& stop, long_wait& notice, int threads) {
+// needed is gone, after `limit`, or when it is stopped. Without a limit a long wait is told.
+// Meanwhile `threads` threads of each rank want a processor.
+inline void wait_ready(transport& t, const operation& op, time_point limit, const stop_signs& stop,
+                       long_wait& notice, int threads) {
     notice.begin_round();
     backoff wait(t.processors_each >= threads, notice.others);
     const auto sleep = [&t](std::int64_t nanoseconds) { return t.sleep(nanoseconds); };
@@ -100,8 +114,9 @@ inline void wait_ready(transport& t, const operation& op, time_point limit,
         if (!wait.pause(sleep)) continue;
         const time_point time = now();
         asked = true;
+        if (stop.aborted.load()) throw_aborted(t.rank(), op.entry.label(), stop);
         if (t.hopeless()) t.fail(verdict::hopeless);
-        if (time > limit || time > stop.load_relaxed()) t.fail(verdict::expired);
+        if (time > limit || time > stop.limit.load_relaxed()) t.fail(verdict::expired);
         if (limit == never || notice.tells_all()) notice.look(t, op, time);
     }
     if (asked) [[unlikely]]

@@ -157,6 +157,12 @@ public:
         }
     }
 
+    // Gives up what is under way: the ranks are no longer in step.
+    void give_up() noexcept {
+        lost = true;
+        cancel();
+    }
+
     const call_header** const headers;  // of all ranks, by rank, after an exchange of headers
     bool agreed = false;       // the exchange has shown that all are alike and refuse nothing
     int processors_each = 0;   // that each rank has for itself: a thread may spin on each
@@ -206,11 +212,6 @@ protected:
     const std::byte** const inputs_;  // of a reduction, by rank
 
 private:
-    void give_up() noexcept {
-        lost = true;
-        cancel();
-    }
-
     // Each rank reduces its slice of the group; then all gather the slices.
     void begin_group() {
         const operation& op = *by_groups_;

@@ -57,6 +57,12 @@ struct access {
         return backend_of(comm).endpoint();
     }
 
+    // The ranks of a communicator in the one that it was made of.
+    template <class Comm>
+    static void set_parents(Comm& comm, std::vector<int> ranks) noexcept {
+        comm.parents_ = std::move(ranks);
+    }
+
     // Ends a communicator that was not made on all ranks.
     template <class Comm>
     static void discard(Comm& comm) noexcept {
