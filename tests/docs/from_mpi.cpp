@@ -116,6 +116,13 @@ TEST_CASE("MPI's non-blocking and persistent calls have their form here") {
         std::vector<float> x(8, 1);
         hvd::request pending = world.allreduce_async(x, hvd::sum);
         if (!pending.test()) pending.wait();
+        std::vector<hvd::request> requests;
+        for (int i = 0; i < 3; ++i) requests.push_back(world.barrier_async());
+        std::size_t index = hvd::wait_any(requests);
+        CHECK(index < 3);
+        hvd::wait_all(requests);
+        bool all = hvd::test_all(requests);
+        CHECK(all);
         CHECK(x.front() == float(world.size()));
         auto plan = world.plan_allreduce(x, hvd::average);
         plan.run();

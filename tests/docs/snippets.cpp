@@ -306,6 +306,46 @@ void coroutine(communicator& world) {
     CHECK(x.front() == float(world.size() * world.size()));
 }
 
+void wait_for(communicator& world) {
+    std::vector<float> x(1000, 1);
+    int others = 0;
+    //! [wait_for]
+    hvd::request pending = world.allreduce_async(x, hvd::sum);
+    while (!pending.wait_for(10ms)) ++others;  // other work; the call goes on
+    //! [wait_for]
+    CHECK(others >= 0);
+    CHECK(x.front() == float(world.size()));
+}
+
+void wait_all(communicator& world) {
+    std::vector<std::vector<float>> gradients(3, std::vector<float>(100, 1));
+    float loss = 1;
+    //! [wait_all]
+    std::vector<hvd::request> pending;
+    for (auto& gradient : gradients)
+        pending.push_back(world.allreduce_async(gradient, hvd::average));
+    hvd::request last = world.allreduce_async(loss, hvd::average);
+
+    if (!hvd::test_all(pending)) hvd::wait_all(pending);
+    hvd::wait_all(last);  // a list of requests
+    //! [wait_all]
+    CHECK(gradients.back() == std::vector<float>(100, 1));
+    CHECK(loss == 1);
+}
+
+void wait_any(communicator& world) {
+    std::vector<int> sums;
+    //! [wait_any]
+    std::vector<int> x = {1, 2};
+    std::vector<hvd::request> pending;
+    for (int& one : x) pending.push_back(world.allreduce_async(one, hvd::sum));
+    for (std::size_t left = pending.size(); left > 0; --left)
+        sums.push_back(x[hvd::wait_any(pending)]);
+    //! [wait_any]
+    CHECK(sums == x);
+    CHECK(x.back() == 2 * world.size());
+}
+
 void communicators(communicator& world) {
     //! [communicator]
     communicator node = world.local();       // the ranks of this node
@@ -596,6 +636,9 @@ HVD_TEST_SNIPPET(plan)
 HVD_TEST_SNIPPET(plan_with_codec)
 HVD_TEST_SNIPPET(asynchronous)
 HVD_TEST_SNIPPET(coroutine)
+HVD_TEST_SNIPPET(wait_for)
+HVD_TEST_SNIPPET(wait_all)
+HVD_TEST_SNIPPET(wait_any)
 HVD_TEST_SNIPPET(communicators)
 HVD_TEST_SNIPPET(duplicate)
 HVD_TEST_SNIPPET(parent_rank)

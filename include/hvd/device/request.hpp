@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "../execution/wait_all.hpp"
 #include "session.hpp"
 
 namespace hvd::inline v0 {
@@ -62,6 +63,12 @@ public:
         if (!session_->test(done_, label_, limit_)) return false;
         session_ = nullptr;
         return true;
+    }
+
+    /// The host waits until the call is complete, or for this time. It returns false after the
+    /// time: the call goes on.
+    bool wait_for(time_span time) {
+        return detail::test_for(time, [this] { return test(); });
     }
 
     /// The host waits, at most until the call's timeout.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "progress.hpp"
+#include "wait_all.hpp"
 
 namespace hvd::inline v0 {
 /// An asynchronous call that is under way. Its owner is responsible for its completion. Horovod:
@@ -35,10 +36,10 @@ public:
     }
     ~request() { finish_quietly(&detail::queued::wait_at_end); }
 
-    /// True for a call that nobody has waited for.
+    /// True while it holds a call that nobody has waited for to its end.
     explicit operator bool() const noexcept { return bool(call_); }
 
-    /// Checks once if the call is complete.
+    /// Checks once if the call is complete. Then the request is empty.
     bool test() {
         if (!call_) return true;
         if (!call_->done() && !call_->test()) return false;
@@ -53,6 +54,14 @@ public:
         if (!call_) return;
         if (!call_->done()) call_->wait();
         collect();
+    }
+
+    /// Waits until the call is complete, or for this time. It returns false after the time: the
+    /// call goes on, and the communicator is not given up. A time of 0 checks once, as `test()`
+    /// does.
+    /// @snippet tests/docs/snippets.cpp wait_for
+    bool wait_for(time_span time) {
+        return detail::test_for(time, [this] { return test(); });
     }
 
     /// Resumes on the thread that next waits on the communicator, calls its `run_ready()` or
@@ -125,9 +134,11 @@ public:
     result(result&&) noexcept = default;
     result& operator=(result&&) noexcept = default;
 
+    /// True while it holds a call under way, or a result that nobody has taken.
     explicit operator bool() const noexcept { return bool(value_); }
 
-    /// Checks once if the call is complete. The handle is empty if the call failed.
+    /// Checks once if the call is complete. The handle is empty if the call failed, and has the
+    /// result if not.
     bool test() {
         try {
             return call_.test();
@@ -135,6 +146,11 @@ public:
             value_ = {};
             throw;
         }
+    }
+
+    /// Waits as `request::wait_for` does. After true the result is there: `wait()` takes it.
+    bool wait_for(time_span time) {
+        return detail::test_for(time, [this] { return test(); });
     }
 
     /// Waits for the call and returns its result. The handle is empty afterwards, also if the call
