@@ -37,8 +37,15 @@ TEST_CASE("Horovod's process-wide calls have their form here") {
     CHECK(hvd::is_initialized());
     CHECK(hvd::rank() < hvd::size());
     CHECK(hvd::local_rank() < hvd::local_size());
+    CHECK(hvd::cross_rank() < hvd::cross_size());
+    CHECK(hvd::cross_rank() == hvd::world().cross_rank());
+    CHECK(hvd::cross_size() == hvd::world().cross_size());
+    CHECK(hvd::is_homogeneous());
     hvd::shutdown();
     CHECK(!hvd::is_initialized());
+    CHECK_THROWS_AS(hvd::cross_rank(), hvd::usage_error);
+    CHECK_THROWS_AS(hvd::cross_size(), hvd::usage_error);
+    CHECK_THROWS_AS(hvd::is_homogeneous(), hvd::usage_error);
 }
 
 #if defined(HVD_TEST_BACKEND_MPI)

@@ -122,4 +122,22 @@ int local_size() {
     return world<Backend>().local_size();
 }
 
+/// Returns `world().cross_rank()`.
+template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+int cross_rank() {
+    return world<Backend, Environment>().cross_rank();
+}
+
+/// Returns `world().cross_size()`.
+template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+int cross_size() {
+    return world<Backend, Environment>().cross_size();
+}
+
+/// Returns `world().is_homogeneous()`.
+template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+bool is_homogeneous() {
+    return world<Backend, Environment>().is_homogeneous();
+}
+
 }  // namespace hvd::inline v0
