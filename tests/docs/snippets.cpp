@@ -99,8 +99,7 @@ void allgather(communicator& world) {
     std::vector<int> mine(std::size_t(world.rank()), world.rank());  // rank r has r elements
     const auto all = world.allgather(mine);  // all.values, all.counts, all.displacements
     for (std::size_t r = 0; r < all.counts.size(); ++r)
-        for (std::size_t i = 0; i < all.counts[r]; ++i)
-            CHECK(all.values[all.displacements[r] + i] == int(r));
+        for (const int element : all[r]) CHECK(element == int(r));  // of rank r
 
     std::vector<int> ranks(std::size_t(world.size()));
     world.allgather(world.rank(), hvd::into(ranks));  // into memory that is there

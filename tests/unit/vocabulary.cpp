@@ -223,4 +223,24 @@ TEST_CASE("views are trivially copyable and carry strides only where asked for")
         !std::is_same_v<hvd::tensor_view<float, hvd::host>, hvd::tensor_view<float, hvd::device>>);
 }
 
+TEST_CASE("a view on the host has its elements, as they lie in memory") {
+    std::vector<int> x = {1, 2, 3, 4, 5, 6};
+    const auto all = hvd::view(x.data(), x.size());
+    CHECK(std::vector<int>(all.begin(), all.end()) == x);
+    CHECK(all.span().data() == x.data());
+    CHECK(all.span().size() == 6);
+    CHECK(all[4] == 5);
+    all[4] = 50;
+    CHECK(x[4] == 50);
+    const auto matrix = hvd::view(std::as_const(x).data(), hvd::shape(2, 3));
+    int sum = 0;
+    for (const int element : matrix) sum += element;
+    CHECK(sum == 66);
+    CHECK(matrix.span()[3] == 4);
+    const auto every_second = hvd::view(x.data(), hvd::shape(3), hvd::strides(2));
+    CHECK(every_second[2] == 50);
+    CHECK(hvd::view(x.data(), hvd::shape()).span().size() == 1);
+    CHECK(hvd::tensor_view<int>().begin() == hvd::tensor_view<int>().end());
+}
+
 }  // namespace vocabulary_tests

@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 #include "../fwd.hpp"
@@ -52,7 +53,7 @@ struct view_strides<Rank, strided> {
 /// A tensor in somebody else's memory: a pointer, extents and, for strided views, strides.
 /// It is trivially copyable and never owns the memory. The memory must outlive every call (and
 /// every pending asynchronous call) that uses it. `T` may be const. `Space` says who can read the
-/// memory.
+/// memory. A view on the host without strides is a range of its elements.
 template <class T, class Space, std::size_t Rank, class Layout>
 class tensor_view : detail::view_strides<Rank, Layout> {
 public:
@@ -114,6 +115,37 @@ public:
         }
     }
 
+    /// The elements as they lie in memory, of a view on the host without strides.
+    constexpr T* begin() const noexcept
+        requires(std::is_same_v<Space, host> && std::is_same_v<Layout, contiguous>)
+    {
+        return data_;
+    }
+    constexpr T* end() const noexcept
+        requires(std::is_same_v<Space, host> && std::is_same_v<Layout, contiguous>)
+    {
+        return data_ + size();
+    }
+    constexpr std::span<T> span() const noexcept {
+        constexpr bool on_host = std::is_same_v<Space, host>,
+                       in_one_piece = std::is_same_v<Layout, contiguous>;
+        static_assert(on_host,
+                      "hvd: the host can't read a view of device memory: copy the elements first");
+        static_assert(in_one_piece,
+                      "hvd: the elements of a view with strides are not one piece of memory");
+        return {data_, size()};
+    }
+
+    /// Element i of a view of one dimension on the host.
+    constexpr T& operator[](std::size_t i) const noexcept {
+        constexpr bool on_host = std::is_same_v<Space, host>, is_vector = Rank == 1;
+        static_assert(on_host,
+                      "hvd: the host can't read a view of device memory: copy the elements first");
+        static_assert(is_vector,
+                      "hvd: [] takes a view of one dimension; span()[i] is an element of others");
+        return data_[std::ptrdiff_t(i) * stride(0)];
+    }
+
 private:
     T* data_ = nullptr;
     extents<Rank> extents_{};
@@ -155,3 +187,7 @@ static_assert(std::is_trivially_copyable_v<tensor_view<float, device, 3, strided
 static_assert(sizeof(tensor_view<float>) == 2 * sizeof(void*));
 
 }  // namespace hvd::inline v0
+
+template <class T, class Space, std::size_t Rank, class Layout>
+inline constexpr bool std::ranges::enable_borrowed_range<hvd::tensor_view<T, Space, Rank, Layout>> =
+    true;

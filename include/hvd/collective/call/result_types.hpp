@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -20,13 +21,23 @@ using stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 
 /// The result of allgather, gather and alltoall: every rank's elements, in rank order.
 ///
-/// Rank r's elements are `counts[r]` of them from `values[displacements[r]]` on. All three count
-/// elements (not rows). The `values` of bool tensors are `std::uint8_t`.
+/// Rank r's elements are `all[r]`: `counts[r]` of them, from `values[displacements[r]]` on. All
+/// three count elements (not rows). The `values` of bool tensors are `std::uint8_t`.
+/// @snippet tests/docs/snippets.cpp allgather
 template <class T>
 struct gathered {
     std::vector<detail::stored<T>> values;
     std::vector<std::size_t> counts;
     std::vector<std::size_t> displacements;
+
+    /// Returns the elements that rank r has sent. They live in `values`. The rank exists, and has
+    /// counts here: the result of a gather is empty on all ranks but the root.
+    std::span<detail::stored<T>> operator[](std::size_t r) {
+        return {values.data() + displacements[r], counts[r]};
+    }
+    std::span<const detail::stored<T>> operator[](std::size_t r) const {
+        return {values.data() + displacements[r], counts[r]};
+    }
 };
 
 namespace detail {
