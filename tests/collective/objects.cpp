@@ -94,6 +94,54 @@ TEST_CASE("allgather_object gives every rank's object in rank order") {
     });
 }
 
+TEST_CASE("gather_object gives the root every rank's object in rank order, and the others none") {
+    on_every_transport([](auto& comm) {
+        for (int root = 0; root < comm.size(); ++root) {
+            const auto all = comm.gather_object(of_rank(comm.rank()), hvd::root{root});
+            REQUIRE(all.size() == (comm.rank() == root ? size_of(comm) : 0));
+            for (std::size_t r = 0; r < all.size(); ++r) CHECK(all[r] == of_rank(int(r)));
+        }
+        CHECK(comm.gather_object(std::string()).size() == (comm.rank() == 0 ? size_of(comm) : 0));
+    });
+}
+
+TEST_CASE("scatter_object gives every rank its object of the root's list") {
+    on_every_transport([](auto& comm) {
+        for (int root = 0; root < comm.size(); ++root) {
+            std::vector<checkpoint> objects;  // those of other ranks than the root do not matter
+            if (comm.rank() == (root + 1) % comm.size()) objects.push_back(of_rank(100));
+            if (comm.rank() == root) {
+                objects.clear();
+                for (int r = 0; r < comm.size(); ++r) objects.push_back(of_rank(r + root));
+            }
+            CHECK(comm.scatter_object(objects, hvd::root{root}) == of_rank(comm.rank() + root));
+        }
+        std::vector<std::string> empty(comm.rank() == 0 ? size_of(comm) : 0);
+        CHECK(comm.scatter_object(empty) == "");
+        std::vector<bool> flags(size_of(comm), true);
+        CHECK(comm.scatter_object(flags));
+    });
+}
+
+TEST_CASE("a list of objects to scatter that has not one for each rank is refused on all ranks") {
+    on_every_transport([](auto& comm) {
+        const int root = comm.size() - 1;
+        for (const std::size_t n : {size_of(comm) - 1, size_of(comm) + 1}) {
+            const std::vector<std::string> objects(n, "x");
+            const std::string why =
+                std::to_string(n) + " objects for " + std::to_string(comm.size()) + " ranks";
+            const auto call = [&] { (void)comm.scatter_object(objects, hvd::root{root}); };
+            if (comm.rank() == root) {
+                if (const auto e = thrown<hvd::usage_error>(call)) CHECK(contains(e->what(), why));
+            } else if (const auto e = thrown<hvd::peer_error>(call)) {
+                CHECK(contains(e->what(), why));
+                CHECK(e->peers() == std::vector{root});
+            }
+            check_that_it_works(comm);
+        }
+    });
+}
+
 TEST_CASE("numbers, strings, empty ones, and vectors of vectors are objects") {
     on_every_transport([](auto& comm) {
         const int last = comm.size() - 1;
@@ -132,6 +180,14 @@ TEST_CASE("objects of different types are a mismatch that names the types") {
         expect_mismatch(comm, "element type", types("uint32", "float32"), [&] {
             if (first) (void)comm.allgather_object(1u);
             else (void)comm.allgather_object(1.0f);
+        });
+        expect_mismatch(comm, "element type", types("int32", "float64"), [&] {
+            if (first) (void)comm.gather_object(1);
+            else (void)comm.gather_object(1.0);
+        });
+        expect_mismatch(comm, "element type", types("string", "float64"), [&] {
+            if (first) (void)comm.scatter_object(std::vector<std::string>(size_of(comm)));
+            else (void)comm.scatter_object(std::vector<double>());
         });
         const auto e = thrown<hvd::mismatch_error>([&] {
             if (first) (void)comm.allgather_object(std::vector<std::vector<std::vector<int>>>());
@@ -172,6 +228,8 @@ TEST_CASE("if a serializer throws while it writes, the peers learn of it") {
         };
         check([&] { comm.broadcast_object(object); });
         check([&] { (void)comm.allgather_object(object); });
+        check([&] { (void)comm.gather_object(object, hvd::root{comm.size() - 1}); });
+        check([&] { (void)comm.scatter_object(std::vector(size_of(comm), object)); });
     });
 }
 
@@ -179,6 +237,9 @@ TEST_CASE("a root that is no rank is refused for objects, too") {
     on_every_transport([](auto& comm) {
         std::string object;
         thrown<hvd::usage_error>([&] { comm.broadcast_object(object, hvd::root{comm.size()}); });
+        thrown<hvd::usage_error>([&] { (void)comm.gather_object(object, hvd::root{-1}); });
+        thrown<hvd::usage_error>(
+            [&] { (void)comm.scatter_object(std::vector{object}, hvd::root{comm.size()}); });
         check_that_it_works(comm);
     });
 }
@@ -204,6 +265,12 @@ TEST_CASE("an error of objects names the user's call on every rank") {
             else comm.barrier();
         });
         CHECK(gathered.find("'allgather_object'") != std::string::npos);
+        const std::string scattered = text_of([&] {
+            if (comm.rank() == 0) (void)comm.scatter_object(std::vector<int>(size_of(comm)));
+            else (void)comm.gather_object(1);
+        });
+        CHECK(scattered.find("'scatter_object'") != std::string::npos);
+        CHECK(scattered.find("'gather_object'") != std::string::npos);
     });
 }
 

@@ -202,6 +202,24 @@ void copy_of_root(communicator& world) {
     CHECK(of_root == std::vector<std::string>{"0"});
 }
 
+void gather_object(communicator& world) {
+    //! [gather_object]
+    const std::string report = "rank " + std::to_string(world.rank());
+    for (const std::string& one : world.gather_object(report, hvd::root{0}))  // none elsewhere
+        CHECK(one.starts_with("rank "));
+    //! [gather_object]
+}
+
+void scatter_object(communicator& world) {
+    //! [scatter_object]
+    std::vector<std::string> files;  // one for each rank, on the root
+    for (int r = 0; world.rank() == 0 && r < world.size(); ++r)
+        files.push_back("part-" + std::to_string(r));
+    const std::string mine = world.scatter_object(files, hvd::root{0});
+    //! [scatter_object]
+    CHECK(mine == "part-" + std::to_string(world.rank()));
+}
+
 void allgather_object(communicator& world) {
     //! [allgather_object]
     char name[256] = "";
@@ -638,6 +656,8 @@ HVD_TEST_SNIPPET(coroutine)
 HVD_TEST_SNIPPET(wait_for)
 HVD_TEST_SNIPPET(wait_all)
 HVD_TEST_SNIPPET(wait_any)
+HVD_TEST_SNIPPET(gather_object)
+HVD_TEST_SNIPPET(scatter_object)
 HVD_TEST_SNIPPET(communicators)
 HVD_TEST_SNIPPET(duplicate)
 HVD_TEST_SNIPPET(parent_rank)

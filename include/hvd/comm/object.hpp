@@ -4,6 +4,7 @@
 
 #include "../collective/allgather.hpp"
 #include "../collective/broadcast.hpp"
+#include "../collective/scatter.hpp"
 #include "serializer.hpp"
 
 namespace hvd::inline v0::detail {
@@ -65,17 +66,38 @@ public:
     template <class T>
     [[nodiscard("hvd: the result of the call is what it returns")]] std::vector<T> allgather_object(
         const T& object, const options& o = {}) {
-        std::vector<T> result;
+        if constexpr (check_serializable<T>())
+            return collect(collective::allgather, object, root{}, named("allgather_object", o));
+        else return {};
+    }
+
+    /// Returns every rank's object on the root, in rank order, and nothing on the others.
+    ///
+    /// **Collective**: all ranks, in the same order of calls, with one type and root.
+    /// @throws as `broadcast_object`.
+    /// @snippet tests/docs/snippets.cpp gather_object
+    template <class T>
+    [[nodiscard("hvd: the result of the call is what it returns")]] std::vector<T> gather_object(
+        const T& object, root r = root{0}, const options& o = {}) {
+        if constexpr (check_serializable<T>())
+            return collect(collective::gather, object, r, named("gather_object", o));
+        else return {};
+    }
+
+    /// Returns object number r of the root's list on rank r. The root gives one for each rank; the
+    /// others' lists only set the type.
+    ///
+    /// **Collective**: all ranks, in the same order of calls, with one type and root.
+    /// @throws as `broadcast_object`; hvd::usage_error if the root's list has another length.
+    /// @snippet tests/docs/snippets.cpp scatter_object
+    template <class T>
+    [[nodiscard("hvd: the result of the call is what it returns")]] T scatter_object(
+        const std::vector<T>& objects, root r = root{0}, const options& o = {}) {
         if constexpr (check_serializable<T>()) {
-            const gathered<std::byte> all = gather_object(object, o);
-            for (int p = 0; p < self().size(); ++p) {
-                const std::size_t i = std::size_t(p);
-                std::span<const std::byte> bytes(all.values.data() + all.displacements[i],
-                                                 all.counts[i]);
-                result.push_back(serializer<T>::read(bytes));
-            }
+            const auto mine = deal(objects, r, named("scatter_object", o));
+            std::span<const std::byte> bytes(mine);
+            return serializer<T>::read(bytes);
         }
-        return result;
     }
 
 private:
@@ -108,24 +130,59 @@ private:
         return bytes;
     }
 
+    // Allgather and gather: every rank's object, or none where nothing comes.
     template <class T>
-    gathered<std::byte> gather_object(const T& object, const options& given) {
-        const options o = named("allgather_object", given);
+    std::vector<T> collect(collective kind, const T& object, root r, const options& o) {
+        const bool receives = kind == collective::allgather || self().rank() == r.rank;
         std::vector<std::byte> mine;
         gathered<std::byte> all;
         const std::exception_ptr failure = write(object, mine);
         gather_call<tensor_view<std::byte>, gathered<std::byte>*> gather(
-            collective::allgather, hvd::view(mine.data(), mine.size()), &all, root{}, true,
-            self().size(), o);
-        prepare(access::session_of(self()), collective::allgather, o,
+            kind, hvd::view(mine.data(), mine.size()), &all, r, receives, self().size(), o);
+        prepare(access::session_of(self()), kind, o,
                 [&] { store_object_name(gather.op.entry, object_name<T>()); });
         if (failure) forfeit(gather.op, serializer_threw, failure);
         run_call(self(), gather, o);
-        return all;
+        std::vector<T> result;
+        for (std::size_t p = 0; p < all.counts.size(); ++p) {
+            std::span<const std::byte> bytes = all[p];
+            result.push_back(serializer<T>::read(bytes));
+        }
+        return result;
+    }
+
+    // Returns the bytes of this rank's object.
+    template <class T>
+    std::vector<std::byte> deal(const std::vector<T>& objects, root r, const options& o) {
+        const bool sends = self().rank() == r.rank;
+        std::vector<std::byte> all, mine;
+        std::vector<std::size_t> counts(std::size_t(self().size()));
+        std::exception_ptr failure;
+        const bool is_one_each = objects.size() == counts.size();
+        for (std::size_t p = 0; sends && is_one_each && !failure && p < counts.size(); ++p) {
+            const std::size_t before = all.size();
+            failure = write<T>(objects[p], all);
+            counts[p] = failure ? 0 : all.size() - before;
+        }
+        if (failure) counts.assign(counts.size(), 0);
+        auto call = prepare(access::session_of(self()), collective::scatter, o, [&] {
+            return scatter_call<tensor_view<std::byte>, std::vector<std::byte>*>(
+                hvd::view(all.data(), all.size()), given_counts(counts), &mine, r, self().rank(),
+                self().size(), nullptr, o);
+        });
+        prepare(access::session_of(self()), collective::scatter, o,
+                [&] { store_object_name(call.op.entry, object_name<T>()); });
+        if (sends && !is_one_each)
+            call.refuse(text("hvd: scatter_object on rank ", r.rank, ": ", objects.size(),
+                             " objects for ", self().size(), " ranks"));
+        if (failure) forfeit(call.op, serializer_threw, failure);
+        run_call(self(), call, o);
+        return mine;
     }
 
     static constexpr const char* serializer_threw = "an object's serializer threw: ";
 
+    // Appends the object. After an exception no bytes are left.
     template <class T>
     static std::exception_ptr write(const T& object, std::vector<std::byte>& bytes) {
         try {
