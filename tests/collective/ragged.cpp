@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <algorithm>
 #include <numeric>
 
 #include "disagreement.hpp"
@@ -28,6 +29,23 @@ void check_staircase(Comm& comm, const hvd::gathered<int>& all) {
         expected.insert(expected.end(), std::size_t(r), r);
     }
     CHECK(all.values == expected);
+}
+
+// The counts of a reduce_scatter, for any number of ranks.
+using count_of_rank = std::size_t (*)(std::size_t rank, std::size_t size);
+constexpr count_of_rank splits[] = {
+    [](std::size_t rank, std::size_t) { return rank; },
+    [](std::size_t rank, std::size_t size) { return rank + 1 == size ? std::size_t(7) : 0; },
+    [](std::size_t rank, std::size_t) { return (rank * 7 + 3) % 5; },
+    [](std::size_t rank, std::size_t) { return rank == 0 ? std::size_t(300'000) : 3; },
+    [](std::size_t rank, std::size_t) { return 50'000 * ((rank + 1) % 3); },
+};
+
+// Rank r gives 10 * r + i as element i.
+std::vector<int> ascending(int rank, std::size_t n) {
+    std::vector<int> x(n);
+    std::iota(x.begin(), x.end(), 10 * rank);
+    return x;
 }
 
 }  // namespace
@@ -227,6 +245,106 @@ TEST_CASE(
             CHECK(wrong(comm.scatter(view), 3 * mine.count,
                         [&](std::size_t i) { return int(3 * mine.first + i); }) == 0);
         }
+    });
+}
+
+TEST_CASE("reduce_scatter gives each rank as many elements as the counts say") {
+    on_every_transport([](auto& comm) {
+        const int size = comm.size();
+        for (const count_of_rank count : splits) {
+            std::vector<std::int32_t> counts;  // of any integer type
+            for (std::size_t r = 0; r < size_of(comm); ++r)
+                counts.push_back(std::int32_t(count(r, size_of(comm))));
+            const auto sum_to = [&](int r) {
+                return std::accumulate(counts.begin(), counts.begin() + r, std::size_t(0));
+            };
+            const std::size_t first = sum_to(comm.rank()), n = sum_to(size);
+            const auto mine = std::size_t(counts[rank_of(comm)]);
+            INFO(mine, " of ", n, " elements");
+            const std::vector<int> in = ascending(comm.rank(), n);
+            const auto sum = [&](std::size_t i) { return size * int(i) + 5 * size * (size - 1); };
+            const auto right = [&](const auto& slice) {
+                std::vector<int> expected(mine);
+                for (std::size_t i = 0; i < mine; ++i) expected[i] = sum(first + i);
+                return std::equal(slice.begin(), slice.end(), expected.begin(), expected.end());
+            };
+            CHECK(right(comm.reduce_scatter(in, hvd::sum, counts)));
+            CHECK(right(comm.reduce_scatter(in, [](int a, int b) { return a + b; }, counts)));
+            CHECK(right(comm.reduce_scatter_async(in, hvd::sum, counts).wait()));
+            std::vector<int> out(mine), own = in;
+            comm.reduce_scatter(in, hvd::sum, counts, hvd::into(out));
+            CHECK(right(out));
+            std::fill(out.begin(), out.end(), -1);
+            comm.reduce_scatter_async(in, hvd::sum, counts, hvd::into(out)).wait();
+            CHECK(right(out));
+            const auto slice = hvd::view(own.data() + first, mine);  // in place
+            comm.reduce_scatter(own, hvd::sum, counts, hvd::into(slice));
+            CHECK(right(slice.span()));
+            if (n % 2 == 0) {
+                const auto matrix = hvd::view(in.data(), hvd::shape(n / 2, 2));
+                CHECK(right(comm.reduce_scatter(matrix, hvd::sum, counts)));
+            }
+        }
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("counts of a reduce_scatter that differ between ranks are told to all, with the counts") {
+    on_every_transport_from(2, [](auto& comm) {
+        const std::size_t last = size_of(comm) - 1;
+        std::vector<int> in(4 * size_of(comm), 1);
+        std::vector<std::size_t> counts(size_of(comm), 4);
+        const auto printed = [&](std::size_t first) {
+            std::string list = "[" + std::to_string(first);
+            for (std::size_t r = 1; r <= last; ++r)
+                list += ", " + std::to_string(r == last ? 8 - first : 4);
+            return list + "]";
+        };
+        if (comm.rank() == 0) counts.front() = 3, counts.back() = 5;
+        const auto counts_of = [&](int rank) { return printed(rank == 0 ? 3 : 4); };
+        expect_mismatch(comm, "counts", counts_of,
+                        [&] { (void)comm.reduce_scatter(in, hvd::sum, counts); });
+        const auto with_and_without = [&] {
+            if (comm.rank() == 0) (void)comm.reduce_scatter(in, hvd::sum);
+            else (void)comm.reduce_scatter(in, hvd::sum, counts);
+        };
+        const auto counts_or_none = [&](int rank) {
+            return rank == 0 ? std::string("reduce_scatter") : printed(4);
+        };
+        expect_mismatch(comm, "counts", counts_or_none, with_and_without);
+    });
+}
+
+TEST_CASE("counts of a reduce_scatter that can't be are refused") {
+    on_every_transport([](auto& comm) {
+        const int culprit = comm.size() - 1;
+        const std::vector<int> in(4 * size_of(comm), 1);
+        const std::string all = std::to_string(in.size());
+        const auto check = [&](std::vector<int> wrong, const std::string& reason) {
+            const std::vector<int> counts(size_of(comm), 4);
+            const auto call = [&] {
+                (void)comm.reduce_scatter(in, hvd::sum, comm.rank() == culprit ? wrong : counts);
+            };
+            expect_refusal(comm, culprit, reason, call);
+        };
+        std::vector<int> counts(size_of(comm), 4);
+        counts.back() = 5;
+        check(counts, "counts add up to " + std::to_string(in.size() + 1) + ", the tensor has " +
+                          all + " elements");
+        counts.back() = -4;
+        check(counts, "a count of -4 for rank " + std::to_string(culprit));
+        counts.push_back(8);
+        check(counts, std::to_string(comm.size() + 1) + " counts for " +
+                          std::to_string(comm.size()) + " ranks");
+        std::vector<int> small(3);
+        counts.assign(size_of(comm), 4);
+        const auto call = [&] {
+            std::vector<int> right(4);
+            comm.reduce_scatter(in, hvd::sum, counts,
+                                hvd::into(comm.rank() == culprit ? small : right));
+        };
+        expect_refusal(comm, culprit, "into() has room for 3 elements, this rank's part has 4",
+                       call);
     });
 }
 

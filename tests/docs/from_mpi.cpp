@@ -66,6 +66,10 @@ TEST_CASE("MPI's reductions have their form here") {
         world.reduce(x, hvd::into(total), hvd::sum, hvd::root{0});
         auto part = world.reduce_scatter(x, hvd::sum);
         CHECK(std::all_of(part.begin(), part.end(), [&](float v) { return v == size * size; }));
+        std::vector<int> counts(std::size_t(world.size()));
+        counts.back() = 8;
+        auto slice = world.reduce_scatter(x, hvd::sum, counts);
+        CHECK(slice.size() == std::size_t(counts[std::size_t(world.rank())]));
         world.allreduce(x, [](float a, float b) { return std::max(a, b); });
         CHECK(x.front() == size);
     });

@@ -158,7 +158,12 @@ void reduce_scatter(communicator& world) {
 
     float rows[6][2] = {};  // parts are whole rows: rank r gets its share of the 6
     const auto part = world.reduce_scatter(rows, hvd::sum);
+
+    std::vector<int> counts(std::size_t(world.size()));
+    counts.back() = 10;  // the last rank gets all; every rank gives the same counts
+    const auto given = world.reduce_scatter(gradient, hvd::sum, counts);
     //! [reduce_scatter]
+    CHECK(given.size() == (world.rank() + 1 == world.size() ? 10 : 0));
     const std::size_t size = std::size_t(world.size()), rank = std::size_t(world.rank());
     CHECK(mine == std::vector<float>(10 / size + (rank < 10 % size), sum_of_ranks(world)));
     CHECK(part.size() == 2 * (6 / size + (rank < 6 % size)));

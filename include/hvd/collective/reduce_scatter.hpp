@@ -3,30 +3,33 @@
 #pragma once
 
 #include "call/calls_base.hpp"
+#include "call/distribution.hpp"
 #include "fused/fused_scatter.hpp"
 
 namespace hvd::inline v0::detail {
 
 template <class In, class Op>
-struct reduce_scatter_call : call {
+struct reduce_scatter_call : distribution {
     Op function;
     using T = typename In::value_type;
     packed_tensor input;
-    lent_sizes bounds;
     reduction_group group;
 
-    // `lender` has the memory for bounds; a queued call has none.
-    reduce_scatter_call(const In& in, const Op& f, int size, workspace* lender,
-                        const reduce_options& o)
-        : function(f), bounds(lender) {
+    reduce_scatter_call(const In& in, const Op& f, const given_counts& given, int size,
+                        workspace* lender, const reduce_options& o)
+        : distribution(lender), function(f) {
         this->describe(collective::reduce_scatter, o.name);
         this->describe(in);
         describe_operation(op, function, o.prescale, o.postscale);
         group = group_of<T>(op, function, 0, in.size());
-        if constexpr (In::rank() > 1) {
-            bounds.resize(std::size_t(size) + 1);
-            split_rows(in, size, bounds.data());
-            group.bounds = bounds.data();
+        if (given) {
+            this->split_by(given, in.size(), size);
+            this->agree_on_counts();
+            group.bounds = this->bounds_of_counts(size);
+        } else if constexpr (In::rank() > 1) {
+            this->counts.resize(std::size_t(size) + 1);
+            split_rows(in, size, this->counts.data());
+            group.bounds = this->counts.data();
         }
         op.groups = &group;
         op.group_count = 1;
@@ -61,16 +64,18 @@ template <class In, class Op>
 struct made_reduce_scatter : reduce_scatter_call<In, Op> {
     using T = typename In::value_type;
 
-    made_reduce_scatter(const In& in, const Op& f, std::vector<stored<T>>& out, int rank, int size,
-                        workspace* lender, const reduce_options& o)
-        : reduce_scatter_call<In, Op>(in, f, size, lender, o) {
+    made_reduce_scatter(const In& in, const Op& f, const given_counts& counts,
+                        std::vector<stored<T>>& out, int rank, int size, workspace* lender,
+                        const reduce_options& o)
+        : reduce_scatter_call<In, Op>(in, f, counts, size, lender, o) {
         if (!this->op.entry.refused) out.resize(this->group.count_of(rank, size));
         this->set_output(reinterpret_cast<std::byte*>(out.data()), out.size(), rank, size);
     }
     template <class View>
-    made_reduce_scatter(const In& in, const Op& f, const into_view<View>& out, int rank, int size,
-                        workspace* lender, const reduce_options& o)
-        : reduce_scatter_call<In, Op>(in, f, size, lender, o) {
+    made_reduce_scatter(const In& in, const Op& f, const given_counts& counts,
+                        const into_view<View>& out, int rank, int size, workspace* lender,
+                        const reduce_options& o)
+        : reduce_scatter_call<In, Op>(in, f, counts, size, lender, o) {
         this->set_output(bytes_of(out.view), out.view.size(), rank, size);
     }
 };
@@ -91,7 +96,7 @@ public:
         const In& in, const Op& op = {}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>()) {
             std::vector<stored<element_of<const In&>>> result;
-            run_view(to_view(in), as_operation(op), result, o);
+            run_view(to_view(in), as_operation(op), {}, result, o);
             return result;
         } else {
             return refused_call();
@@ -107,8 +112,39 @@ public:
         if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
-            run_view(to_view(in), as_operation(op), out, o);
+            run_view(to_view(in), as_operation(op), {}, out, o);
         }
+    }
+
+    /// Reduces, and gives `counts[r]` elements of the result to each rank r, in the order of the
+    /// ranks. The counts are integers of any type, also 0, equal on all ranks, and add up to the
+    /// whole of `in`. **Collective**, **Buffers** and **Completion** as without counts. MPI:
+    /// `MPI_Reduce_scatter`.
+    /// @throws as `allreduce`; hvd::usage_error for counts that are negative or do not add up;
+    /// hvd::mismatch_error for different ones.
+    /// @snippet tests/docs/snippets.cpp reduce_scatter
+    template <class In, class Op, counts_like Counts>
+        requires(!is_fused<In>)
+    [[nodiscard("hvd: the result of the call is what it returns")]] auto reduce_scatter(
+        const In& in, const Op& op, const Counts& counts, const reduce_options& o = {}) {
+        if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>()) {
+            std::vector<stored<element_of<const In&>>> result;
+            run_view(to_view(in), as_operation(op), given_counts(counts), result, o);
+            return result;
+        } else {
+            return refused_call();
+        }
+    }
+
+    /// Reduces and scatters by counts into the caller's memory, which has exactly the size of this
+    /// rank's slice. It may be this rank's slice of `in`.
+    template <class In, class Op, counts_like Counts, class View>
+        requires(!is_fused<In>)
+    void reduce_scatter(const In& in, const Op& op, const Counts& counts,
+                        const into_view<View>& out, const reduce_options& o = {}) {
+        if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>() &&
+                      check_same_elements<const In&, View>())
+            run_view(to_view(in), as_operation(op), given_counts(counts), out, o);
     }
 
     /// Reduces and scatters several tensors at once. It returns a tuple with the result of
@@ -141,8 +177,26 @@ public:
             return start_call_for<Values>(
                 self(), collective::reduce_scatter, o, [&](Values& value) {
                     return made_reduce_scatter<view_of<In>, operation_of<Op>>(
-                        to_view(in), as_operation(op), value, own().rank(), own().size(), nullptr,
-                        o);
+                        to_view(in), as_operation(op), {}, value, own().rank(), own().size(),
+                        nullptr, o);
+                });
+        } else {
+            return refused_call();
+        }
+    }
+
+    /// Begins a reduce_scatter by counts, which are copied, with new memory.
+    template <class In, class Op, counts_like Counts>
+        requires(!is_fused<std::remove_cvref_t<In>>)
+    auto reduce_scatter_async(In&& in, const Op& op, const Counts& counts,
+                              const reduce_options& o = {}) {
+        if constexpr (check_tensor<B, In, tensor_use::kept>() && check_reduced<B, In, Op>()) {
+            using Values = std::vector<stored<element_of<In>>>;
+            return start_call_for<Values>(
+                self(), collective::reduce_scatter, o, [&](Values& value) {
+                    return made_reduce_scatter<view_of<In>, operation_of<Op>>(
+                        to_view(in), as_operation(op), given_counts(counts), value, own().rank(),
+                        own().size(), nullptr, o);
                 });
         } else {
             return refused_call();
@@ -157,7 +211,22 @@ public:
         if constexpr (check_tensor<B, In, tensor_use::kept>() && check_reduced<B, In, Op>())
             return start_call(self(), collective::reduce_scatter, o, [&] {
                 return made_reduce_scatter<view_of<In>, operation_of<Op>>(
-                    to_view(in), as_operation(op), out, own().rank(), own().size(), nullptr, o);
+                    to_view(in), as_operation(op), {}, out, own().rank(), own().size(), nullptr, o);
+            });
+        return {};
+    }
+
+    /// Begins a reduce_scatter by counts, which are copied, into the caller's memory.
+    template <class In, class Op, counts_like Counts, class View>
+        requires(!is_fused<std::remove_cvref_t<In>>)
+    request reduce_scatter_async(In&& in, const Op& op, const Counts& counts,
+                                 const into_view<View>& out, const reduce_options& o = {}) {
+        if constexpr (check_tensor<B, In, tensor_use::kept>() && check_reduced<B, In, Op>() &&
+                      check_same_elements<In, View>())
+            return start_call(self(), collective::reduce_scatter, o, [&] {
+                return made_reduce_scatter<view_of<In>, operation_of<Op>>(
+                    to_view(in), as_operation(op), given_counts(counts), out, own().rank(),
+                    own().size(), nullptr, o);
             });
         return {};
     }
@@ -192,7 +261,7 @@ public:
 
     // An output without hvd::into is refused.
     template <class In, class Op, bare_output Out, class... A>
-        requires(!pointer_like<In>)
+        requires(!pointer_like<In> && !counts_like<Out>)
     refused_call reduce_scatter(const In&, const Op&, Out&&, A&&...) {
         static_assert(has_into<Out>, "hvd: the memory of the result is marked: hvd::into(out)");
         return {};
@@ -210,9 +279,10 @@ private:
     auto& own() { return access::session_of(self()); }
 
     template <class In, class Op, class Out>
-    void run_view(const In& in, const Op& op, Out& out, const reduce_options& o) {
+    void run_view(const In& in, const Op& op, const given_counts& counts, Out& out,
+                  const reduce_options& o) {
         run_made(self(), collective::reduce_scatter, o, [&] {
-            return made_reduce_scatter<In, Op>(in, op, out, own().rank(), own().size(),
+            return made_reduce_scatter<In, Op>(in, op, counts, out, own().rank(), own().size(),
                                                &own().work(), o);
         });
     }

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../../protocol/comparison.hpp"
 #include "call.hpp"
 #include "result_types.hpp"
 
@@ -40,6 +41,12 @@ private:
     one (*at_)(const void*, std::size_t) = nullptr;
 };
 
+// Integers, one for each rank.
+template <class X>
+concept counts_like =
+    is_range<const std::remove_cvref_t<X>> &&
+    std::is_integral_v<std::remove_cvref_t<decltype(*std::data(std::declval<const X&>()))>>;
+
 // The split of a tensor among the ranks.
 struct distribution : call {
     lent_sizes counts;
@@ -69,6 +76,26 @@ struct distribution : call {
         }
         if (sum != total) return refuse_sum(sum, total);
         op.counts = counts;
+    }
+
+    // For a call whose counts are equal on all ranks. The text is printed where they differ.
+    void agree_on_counts() {
+        if (op.entry.refused) return;
+        hash content;
+        for (const std::size_t count : counts) content.add(count);
+        op.entry.content = content.value();
+        store(op.entry.text, text("counts ", print_list(slice<const std::size_t>(counts))));
+    }
+
+    // Turns the counts into the beginnings of the ranks' slices, and the end of the last. Those of
+    // a call that is refused are 0.
+    const std::size_t* bounds_of_counts(int size) {
+        op.counts = {};
+        if (op.entry.refused) counts.clear();
+        counts.resize(std::size_t(size) + 1);
+        std::size_t begin = 0;
+        for (std::size_t& count : counts) begin += std::exchange(count, begin);
+        return counts.data();
     }
 
 private:
