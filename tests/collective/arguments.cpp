@@ -192,6 +192,82 @@ TEST_CASE("rows of different numbers are gathered in place, and refused where th
     });
 }
 
+// Calls in which this rank's part lies in its slot already: no further memory, the same result.
+// Rank r has 1000 * (r + 1) rows, whose elements tell their places.
+TEST_CASE("gather and scatter are in place where the root's part lies in its slot") {
+    on_every_transport([](auto& comm) {
+        const auto rows = [](int rank) { return std::size_t(1000 * (rank + 1)); };
+        const auto before = [](int rank) { return std::size_t(500 * rank * (rank + 1)); };
+        std::vector<std::size_t> counts;
+        for (int r = 0; r < comm.size(); ++r) counts.push_back(rows(r));
+        const std::size_t n = before(comm.size()), mine = rows(comm.rank());
+        for (int root = 0; root < comm.size(); ++root) {
+            const hvd::root to{root};
+            const bool is_root = comm.rank() == root;
+            std::vector<int> expected(n), own(mine), all(is_root ? n : 0, -1);
+            std::iota(expected.begin(), expected.end(), 7 * root);
+            const auto from = expected.begin() + std::ptrdiff_t(before(comm.rank()));
+            const std::vector<int> part(from, from + std::ptrdiff_t(mine));
+            const auto slot =
+                hvd::view(is_root ? all.data() + before(root) : own.data(), std::size_t(mine));
+            for (const bool waits : {true, false}) {
+                std::fill(all.begin(), all.end(), -1);
+                std::copy(part.begin(), part.end(), slot.begin());
+                if (waits) comm.gather(slot, hvd::into(all), to);
+                else comm.gather_async(slot, hvd::into(all), to).wait();
+                if (is_root) CHECK(all == expected);
+                if (!is_root) std::fill(own.begin(), own.end(), -1);
+                if (waits) comm.scatter(all, counts, hvd::into(slot), to);
+                else comm.scatter_async(all, counts, hvd::into(slot), to).wait();
+                CHECK(std::equal(slot.begin(), slot.end(), part.begin(), part.end()));
+                if (is_root) CHECK(all == expected);
+            }
+        }
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("an alltoall is in place where input and output are one tensor") {
+    on_every_transport([](auto& comm) {
+        const int size = comm.size(), rank = comm.rank();
+        for (const std::size_t n : {std::size_t(3), std::size_t(30'000)}) {
+            std::vector<int> x(n * size_of(comm)), expected(x.size());
+            const auto fill = [&] {
+                for (std::size_t i = 0; i < x.size(); ++i) {
+                    const int peer = int(i / n), at = int(i % n);
+                    x[i] = 1000 * rank + 100 * peer + at;
+                    expected[i] = 1000 * peer + 100 * rank + at;
+                }
+            };
+            fill();
+            comm.alltoall(x, hvd::into(x));
+            CHECK(x == expected);
+            fill();
+            comm.alltoall_async(x, hvd::into(x)).wait();
+            CHECK(x == expected);
+            fill();
+            comm.alltoall(x, std::vector<int>(size_of(comm), int(n)), hvd::into(x));
+            CHECK(x == expected);
+        }
+        // Rank r sends 2 elements to the next rank, and 1 to itself where there are others.
+        std::vector<int> counts(size_of(comm));
+        counts[std::size_t((rank + 1) % size)] += 2;
+        counts[rank_of(comm)] += 1;
+        std::vector<int> x = {rank, rank, rank};
+        comm.alltoall(x, counts, hvd::into(x));
+        const int before = (rank + size - 1) % size;
+        const bool gets_own_first = rank < before;
+        CHECK(x == (gets_own_first ? std::vector{rank, before, before}
+                                   : std::vector{before, before, rank}));
+        std::vector<int> y(3 * size_of(comm));
+        const auto shifted = hvd::view(y.data() + 1, y.size() - 1);
+        if (size == 1)
+            thrown<hvd::usage_error>(
+                [&] { comm.alltoall(hvd::view(y.data(), y.size() - 1), hvd::into(shifted)); });
+        check_that_it_works(comm);
+    });
+}
+
 TEST_CASE("an output that would overwrite data that peers still read is refused") {
     on_every_transport([](auto& comm) {
         const std::size_t n = 6, all = n * std::size_t(comm.size());

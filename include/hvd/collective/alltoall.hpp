@@ -14,16 +14,11 @@ struct alltoall_call : distribute_call<In, Result> {
         : distribute_call<In, Result>(collective::alltoall, in, to, lender, o) {
         if (given) this->split_by(given, in.size(), size);
         else this->split_equally(In::rank() == 0 ? 1 : in.extent(0), in.size(), size);
-        if constexpr (std::is_same_v<Result, given_memory>)
-            check_apart(bytes_of(in), in.size() * sizeof(typename In::value_type), to);
-    }
-
-private:
-    void check_apart(const std::byte* in, std::size_t bytes, const given_memory& out) {
-        this->check_overlap(in, out.data, bytes, out.count * this->op.element_bytes);
-        if (out.data == in && out.count > 0)
-            this->refuse(
-                text("hvd: ", this->op.entry.label(), ": input and output are the same memory"));
+        if constexpr (std::is_same_v<Result, given_memory> && !is_strided<In>) {
+            const std::size_t each = this->op.element_bytes;
+            this->check_overlap(this->op.in, to.data, in.size() * each, to.count * each);
+            if (this->op.in == to.data) this->send_copy(in);  // in place
+        }
     }
 };
 
@@ -59,7 +54,7 @@ public:
     }
 
     /// Sends by counts, and receives into the caller's memory, which has room for exactly the
-    /// elements that come.
+    /// elements that come. In place: `in` is the whole of `out`, and is copied first.
     template <class In, class Counts, class View>
         requires is_range<const Counts>
     void alltoall(const In& in, const Counts& counts, const into_view<View>& out,

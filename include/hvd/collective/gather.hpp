@@ -33,7 +33,7 @@ public:
     }
 
     /// Gathers into the root's memory, which has room for exactly all elements. The others' memory
-    /// is ignored.
+    /// is ignored. In place: the root's `in` is the part of `out` that receives its elements.
     template <class In, class View>
     void gather(const In& in, const into_view<View>& out, root r = root{0}, const options& o = {}) {
         if constexpr (check_unfused<In, View>() && check_tensor<B, const In&>()) {

@@ -75,6 +75,7 @@ public:
     }
 
     /// Scatters evenly into the caller's memory, which has exactly the size of this rank's slice.
+    /// In place: the root's `out` is its slice of `in`.
     template <class In, class View>
     void scatter(const In& in, const into_view<View>& out, root r = root{0},
                  const options& o = {}) {

@@ -143,15 +143,17 @@ struct distribute_call : distribution {
             distribute_call& made = *static_cast<distribute_call*>(self);
             return detail::provide(*made.result, by_rank, made.op.entry);
         };
-        if constexpr (is_strided<In>) {
-            input.tensor = erase(in);
-            op.buffer_bytes = in.size() * sizeof(T);
-            op.in = nullptr;
-            op.pack = [](void* self, operation& current) {
-                packed_tensor::pack_into_buffer(&static_cast<distribute_call*>(self)->input,
-                                                current);
-            };
-        }
+        if constexpr (is_strided<In>) send_copy(in);
+    }
+
+    // Sends the elements from a copy, without gaps.
+    void send_copy(const In& in) {
+        input.tensor = erase(in);
+        op.buffer_bytes = in.size() * sizeof(T);
+        op.in = nullptr;
+        op.pack = [](void* self, operation& current) {
+            packed_tensor::pack_into_buffer(&static_cast<distribute_call*>(self)->input, current);
+        };
     }
 };
 
