@@ -48,6 +48,7 @@ ROOMS = [
     Room("engine", "tensors by name: those submitted, the thread that negotiates, the units that it runs", "CUDA"),
     Room("engine/tuning", "the search for thresholds"),
     Room("engine/device", "device tensors of an engine"),
+    Room("data", "orders of samples without a list, pipelines from a source to the batches of a rank, loaders", "how bytes move"),
     Room("train", "what a trainer needs beside an optimizer: metrics, schedules, batch norm, uneven data", "how bytes move"),
     Room("train/gradients", "parameters, the reports of their gradients, buckets"),
     Room("train/sparse", "gradients in rows"),

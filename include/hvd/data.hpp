@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+// The door to data: sources, pipelines and loaders. It needs no backend.
+#include "standard.hpp"  // first: an older standard is told at once
+
+#include "data/part.hpp"
+#include "data/permutation.hpp"
