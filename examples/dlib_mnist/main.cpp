@@ -62,8 +62,8 @@ data_set read(const options& options, const std::string& name) {
 // The share of the test images that the network knows. Each rank looks at its own.
 template <class Communicator>
 double accuracy(Communicator& comm, lenet& net, const data_set& test) {
-    hvd::sharded_sampler sampler(test.images.size(), comm.rank(), comm.size(),
-                                 {.shuffle = false, .rest = hvd::sampler_rest::keep});
+    hvd::sharded_sampler sampler(test.images.size(), comm,
+                                 {.shuffle = false, .uneven = hvd::uneven_samples::keep});
     std::array<double, 2> right_and_all{};
     for (const std::size_t i : sampler.indices()) {
         right_and_all[0] += net(test.images[i]) == test.labels[i] ? 1 : 0;
@@ -84,12 +84,12 @@ void train(Communicator& comm, const options& options, const data_set& data, con
     trainer.set_learning_rate(options.rate);
     trainer.set_learning_rate_shrink_factor(1);  // it would look at this rank's loss alone
 
-    hvd::sharded_sampler sampler(data.images.size(), comm.rank(), comm.size());
+    hvd::sharded_sampler sampler(data.images.size(), comm);
     const std::size_t mine =
         std::max<std::size_t>(1, options.batch / static_cast<std::size_t>(comm.size()));
     for (int epoch = 0; epoch < options.epochs; ++epoch) {
-        sampler.begin_epoch(static_cast<std::uint64_t>(epoch));
-        const auto& order = sampler.indices();
+        sampler.begin_epoch({.epoch = static_cast<std::uint64_t>(epoch)});
+        const auto order = sampler.indices();
         for (std::size_t first = 0; first < order.size(); first += mine) {
             data_set batch;
             for (std::size_t i = first; i < std::min(first + mine, order.size()); ++i) {

@@ -35,7 +35,7 @@ struct epoch_result {
 /// A rank's images of a step.
 template <class Scalar>
 struct batch {
-    std::span<const sample_index> samples;
+    std::vector<sample_index> samples;
     matrix<Scalar> input;
     std::vector<std::uint8_t> labels;
 };
@@ -97,9 +97,8 @@ public:
     template <class OnStep>
     epoch_result train_epoch(const dataset& data, OnStep on_step) {
         hvd::sharded_sampler sampler(
-            data.size(), comm_.rank(), comm_.size(),
-            {.seed = kept_.progress.seed, .rest = hvd::sampler_rest::keep});
-        sampler.begin_epoch(kept_.progress.epoch, kept_.progress.samples_done);
+            data.size(), comm_, {.seed = kept_.progress.seed, .uneven = hvd::uneven_samples::keep});
+        sampler.begin_epoch({.epoch = kept_.progress.epoch, .done = kept_.progress.samples_done});
         optimizer_.begin_epoch(kept_.progress.epoch);
         comm_.barrier();
         const stopwatch watch;
@@ -122,8 +121,8 @@ public:
 
     /// **Collective**: every rank gets the score of the whole set.
     score evaluate(const dataset& data) {
-        const hvd::sharded_sampler sampler(data.size(), comm_.rank(), comm_.size(),
-                                           {.shuffle = false, .rest = hvd::sampler_rest::keep});
+        const hvd::sharded_sampler sampler(data.size(), comm_,
+                                           {.shuffle = false, .uneven = hvd::uneven_samples::keep});
         score mine;
         batch<Scalar> batch;
         for (std::size_t step = 0; step < sampler.steps(evaluated_at_once); ++step) {

@@ -59,8 +59,8 @@ batch gather(const dataset& data, std::span<const sample_index> samples, torch::
 double images_per_second(world& comm, const trainer& trainer, const dataset& data,
                          const options& options, int epoch) {
     torch::manual_seed(static_cast<std::uint64_t>(1000 * epoch + comm.rank()));
-    hvd::sharded_sampler sampler(data.size(), comm.rank(), comm.size(), {.seed = 1});
-    sampler.begin_epoch(static_cast<std::uint64_t>(epoch));
+    hvd::sharded_sampler sampler(data.size(), comm, {.seed = 1});
+    sampler.begin_epoch({.epoch = static_cast<std::uint64_t>(epoch)});
     const std::size_t steps = sampler.size() / options.batch;  // the trainers weigh ranks alike
     comm.barrier();
     const auto start = std::chrono::steady_clock::now();
@@ -81,8 +81,8 @@ double images_per_second(world& comm, const trainer& trainer, const dataset& dat
 double accuracy(world& comm, const trainer& trainer, const dataset& data) {
     const torch::NoGradGuard no_gradients;
     trainer.net->eval();
-    const hvd::sharded_sampler sampler(data.size(), comm.rank(), comm.size(),
-                                       {.shuffle = false, .rest = hvd::sampler_rest::keep});
+    const hvd::sharded_sampler sampler(data.size(), comm,
+                                       {.shuffle = false, .uneven = hvd::uneven_samples::keep});
     double right = 0;
     for (std::size_t step = 0; step < sampler.steps(200); ++step) {
         const batch b = gather(data, sampler.batch(step, 200), trainer.device);
@@ -136,8 +136,7 @@ std::vector<trainer> make_trainers(world& comm, const options& options) {
         std::filesystem::temp_directory_path() / fmt::format("torch_mnist-{}", ::getpid());
     comm.broadcast_object(meeting);
     net = make_net(torch::kCPU);
-    auto theirs =
-        std::make_shared<with_c10d>(meeting, comm.rank(), comm.size(), *net, options.rate);
+    auto theirs = std::make_shared<with_c10d>(meeting, comm, *net, options.rate);
     trainers.push_back(on_the_host("c10d", std::move(net), std::move(theirs)));
 #endif
     return trainers;

@@ -55,12 +55,12 @@ void train(Communicator& comm, const options& options, const corpus& corpus) {
                                                     model.contexts_gradient(), model.dimensions());
     hvd::broadcast_parameters(optimizer);
 
-    hvd::sharded_sampler sampler(corpus.text.size(), comm.rank(), comm.size());
+    hvd::sharded_sampler sampler(corpus.text.size(), comm);
     const std::size_t mine =
         std::max<std::size_t>(1, options.batch / static_cast<std::size_t>(comm.size()));
     for (int epoch = 0; epoch < options.epochs; ++epoch) {
         const auto start = std::chrono::steady_clock::now();
-        sampler.begin_epoch(static_cast<std::uint64_t>(epoch));
+        sampler.begin_epoch({.epoch = static_cast<std::uint64_t>(epoch)});
         optimizer.begin_epoch(sampler.epoch());
         model.loss = model.pairs = 0;
         for (std::size_t step = 0; step < sampler.steps(mine); ++step) {

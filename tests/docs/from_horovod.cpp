@@ -156,15 +156,14 @@ TEST_CASE("Horovod's training has its form here") {
         CHECK(dw.front() == doctest::Approx(1));
 
         const std::size_t samples = 9, batch = 2;
-        hvd::sharded_sampler sampler(samples, world.rank(), world.size());
-        hvd::sharded_sampler even(samples, world.rank(), world.size(),
-                                  {.rest = hvd::sampler_rest::drop});
+        hvd::sharded_sampler sampler(samples, world);
+        hvd::sharded_sampler even(samples, world, {.uneven = hvd::uneven_samples::drop});
         CHECK(even.size() == samples / std::size_t(world.size()));
         for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
-            sampler.begin_epoch(epoch);
+            sampler.begin_epoch({.epoch = epoch});
             optimizer.begin_epoch(epoch);
             const std::size_t steps = 1;
-            sampler.begin_epoch(epoch, sampler.done_after(steps, batch));
+            sampler.begin_epoch({.epoch = epoch, .done = sampler.done_after(steps, batch)});
             optimizer.step();
         }
         CHECK(sampler.steps(batch) == (sampler.size() + 1) / 2);
@@ -269,8 +268,8 @@ TEST_CASE("Horovod's data and files have their form here") {
         progress = hvd::load_checkpoint(path, optimizer);
         CHECK(w[0] == 1);
 
-        hvd::sharded_sampler sampler(12, world.rank(), world.size());
-        sampler.begin_epoch(progress.epoch, progress.samples_done);
+        hvd::sharded_sampler sampler(12, world);
+        sampler.begin_epoch({.epoch = progress.epoch, .done = progress.samples_done});
         std::size_t left = sampler.size();
         auto next_batch = [&]() -> std::optional<std::size_t> {
             return left > 0 ? std::optional(left--) : std::nullopt;

@@ -6,6 +6,7 @@
 #include <hvd/train.hpp>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "model.hpp"
 
@@ -15,15 +16,22 @@ using communicator = hvd_test::communicator;
 
 namespace {
 
+using hvd::part;
 using indices = std::vector<std::size_t>;
+
+indices all_of(const hvd::sharded_sampler& sampler) {
+    const auto range = sampler.indices();
+    return {range.begin(), range.end()};
+}
 
 indices everybodys(std::size_t samples, int size, const hvd::sampler_options& o,
                    std::uint64_t epoch, std::size_t done = 0) {
     indices all;
     for (int r = 0; r < size; ++r) {
-        hvd::sharded_sampler sampler(samples, r, size, o);
-        sampler.begin_epoch(epoch, done);
-        all.insert(all.end(), sampler.indices().begin(), sampler.indices().end());
+        hvd::sharded_sampler sampler(samples, part{r, size}, o);
+        sampler.begin_epoch({epoch, done});
+        const indices mine = all_of(sampler);
+        all.insert(all.end(), mine.begin(), mine.end());
     }
     std::ranges::sort(all);
     return all;
@@ -37,23 +45,23 @@ indices up_to(std::size_t n) {
 
 }  // namespace
 
-using hvd::sampler_rest;
+using hvd::uneven_samples;
 
 TEST_CASE("all ranks have as many steps by default, also where the samples do not divide") {
     for (const int size : {1, 2, 3, 4})
-        for (const auto rest : {hvd::sampler_options().rest, sampler_rest::drop})
+        for (const auto uneven : {hvd::sampler_options().uneven, uneven_samples::drop})
             for (const std::size_t samples : {1001, 997, 3, 0}) {
-                const hvd::sampler_options o{.seed = 3, .rest = rest};
-                const hvd::sharded_sampler first(samples, 0, size, o);
+                const hvd::sampler_options o{.seed = 3, .uneven = uneven};
+                const hvd::sharded_sampler first(samples, part{0, size}, o);
                 for (int r = 0; r < size; ++r) {
-                    const hvd::sharded_sampler sampler(samples, r, size, o);
+                    const hvd::sharded_sampler sampler(samples, part{r, size}, o);
                     CHECK(sampler.size() == first.size());
                     CHECK(sampler.steps(10) == (sampler.size() + 9) / 10);
                 }
             }
-    CHECK(hvd::sharded_sampler(1001, 0, 2).steps(10) == 51);
-    CHECK(hvd::sharded_sampler(1001, 1, 2).steps(10) == 51);
-    CHECK(hvd::sharded_sampler(1001, 0, 2, {.rest = sampler_rest::drop}).steps(10) == 50);
+    CHECK(hvd::sharded_sampler(1001, part{0, 2}).steps(10) == 51);
+    CHECK(hvd::sharded_sampler(1001, part{1, 2}).steps(10) == 51);
+    CHECK(hvd::sharded_sampler(1001, part{0, 2}, {.uneven = uneven_samples::drop}).steps(10) == 50);
 }
 
 TEST_CASE("a batch that is larger than any number of samples is one step") {
@@ -61,7 +69,7 @@ TEST_CASE("a batch that is larger than any number of samples is one step") {
     for (const std::size_t batch : {half, half + 1, 2 * (half - 1) + 1})
         for (const int size : {1, 2, 3, 4}) {
             CHECK(hvd::batch_size(batch).of_all(std::size_t(size)) >= batch);
-            const hvd::sharded_sampler sampler(1000, size - 1, size);
+            const hvd::sharded_sampler sampler(1000, part{size - 1, size});
             CHECK(sampler.steps(batch) == 1);
             CHECK(sampler.done_after(1, batch) == 1000);
         }
@@ -71,14 +79,14 @@ TEST_CASE("a step of a batch of all ranks has the same samples on any number of 
     for (const std::size_t samples : {1, 3, 10, 47, 2000})
         for (const std::size_t done : {0, 13, 250}) {
             const hvd::global_batch batch{samples};
-            hvd::sharded_sampler alone(250, 0, 1, {.rest = sampler_rest::keep});
-            alone.begin_epoch(2, done);
+            hvd::sharded_sampler alone(250, part{0, 1}, {.uneven = uneven_samples::keep});
+            alone.begin_epoch({.epoch = 2, .done = done});
             for (const int size : {1, 2, 3, 4, 7}) {
                 std::vector<hvd::sharded_sampler> all;
                 for (int r = 0; r < size; ++r) {
-                    all.emplace_back(250, r, size,
-                                     hvd::sampler_options{.rest = sampler_rest::keep});
-                    all.back().begin_epoch(2, done);
+                    all.emplace_back(250, part{r, size},
+                                     hvd::sampler_options{.uneven = uneven_samples::keep});
+                    all.back().begin_epoch({.epoch = 2, .done = done});
                     CHECK(all.back().steps(batch) == alone.steps(batch));
                 }
                 for (std::size_t step = 0; step <= alone.steps(batch); ++step) {
@@ -104,17 +112,17 @@ TEST_CASE("a step of a batch of all ranks has the same samples on any number of 
 TEST_CASE("what is kept is one rank's, and the ranks' numbers differ by at most one") {
     for (const std::size_t samples : {0, 1, 2, 7, 100})
         for (const int size : {1, 2, 3, 4, 7}) {
-            const hvd::sampler_options o{.seed = 3, .rest = sampler_rest::keep};
+            const hvd::sampler_options o{.seed = 3, .uneven = uneven_samples::keep};
             CHECK(everybodys(samples, size, o, 2) == up_to(samples));
             std::size_t least = samples, most = 0;
             for (int r = 0; r < size; ++r) {
-                const std::size_t n = hvd::sharded_sampler(samples, r, size, o).size();
+                const std::size_t n = hvd::sharded_sampler(samples, part{r, size}, o).size();
                 least = std::min(least, n);
                 most = std::max(most, n);
             }
             CHECK(most - least <= 1);
             for (int r = 0; r < size; ++r)
-                CHECK(hvd::sharded_sampler(samples, r, size, o).steps(3) == (most + 2) / 3);
+                CHECK(hvd::sharded_sampler(samples, part{r, size}, o).steps(3) == (most + 2) / 3);
         }
 }
 
@@ -129,7 +137,7 @@ TEST_CASE("repeating gives every rank as many samples, and none is left out") {
 }
 
 TEST_CASE("dropping leaves out fewer samples than there are ranks, others in each epoch") {
-    const hvd::sampler_options o{.seed = 3, .rest = sampler_rest::drop};
+    const hvd::sampler_options o{.seed = 3, .uneven = uneven_samples::drop};
     for (const int size : {1, 2, 3, 7}) {
         auto all = everybodys(20, size, o, 0);
         CHECK(all.size() == 20 / std::size_t(size) * std::size_t(size));
@@ -143,8 +151,8 @@ TEST_CASE("an epoch with repeated samples is over after all that its ranks have 
     for (const int size : {1, 2, 3, 4}) {
         const std::size_t done = everybodys(10, size, {}, 0).size();
         for (const int ranks : {1, 2, 3}) {
-            hvd::sharded_sampler sampler(10, 0, ranks);
-            sampler.begin_epoch(0, done);
+            hvd::sharded_sampler sampler(10, part{0, ranks});
+            sampler.begin_epoch({.epoch = 0, .done = done});
             CHECK(sampler.size() == 0);
             CHECK(sampler.steps(4) == 0);
         }
@@ -152,9 +160,9 @@ TEST_CASE("an epoch with repeated samples is over after all that its ranks have 
 }
 
 TEST_CASE("a resumed epoch repeats the first samples of its order, since they are longest ago") {
-    hvd::sharded_sampler whole(10, 0, 1, {.seed = 5});
-    whole.begin_epoch(2);
-    const indices& order = whole.indices();
+    hvd::sharded_sampler whole(10, part{0, 1}, {.seed = 5});
+    whole.begin_epoch({.epoch = 2});
+    const indices order = all_of(whole);
     for (const int size : {2, 3, 4, 7})
         for (const std::size_t done : {0, 3, 5, 8, 9}) {
             const std::size_t left = 10 - done, ranks = std::size_t(size);
@@ -167,41 +175,41 @@ TEST_CASE("a resumed epoch repeats the first samples of its order, since they ar
 }
 
 TEST_CASE("batches of all steps are the samples, and the steps are counted alike on all ranks") {
-    for (const auto rest : {sampler_rest::repeat, sampler_rest::drop, sampler_rest::keep})
+    for (const auto uneven : {uneven_samples::repeat, uneven_samples::drop, uneven_samples::keep})
         for (const int size : {1, 2, 3, 4}) {
-            const hvd::sampler_options o{.seed = 1, .rest = rest};
+            const hvd::sampler_options o{.seed = 1, .uneven = uneven};
             for (int r = 0; r < size; ++r) {
-                hvd::sharded_sampler sampler(101, r, size, o);
-                sampler.begin_epoch(4, 7);
+                hvd::sharded_sampler sampler(101, part{r, size}, o);
+                sampler.begin_epoch({.epoch = 4, .done = 7});
                 indices all;
                 for (std::size_t step = 0; step < sampler.steps(10); ++step) {
                     const auto batch = sampler.batch(step, 10);
                     CHECK(batch.size() <= 10);
-                    if (rest != sampler_rest::keep) CHECK(batch.size() > 0);
+                    if (uneven != uneven_samples::keep) CHECK(batch.size() > 0);
                     all.insert(all.end(), batch.begin(), batch.end());
                 }
-                CHECK(all == sampler.indices());
+                CHECK(all == all_of(sampler));
                 CHECK(sampler.batch(sampler.steps(10), 10).empty());
                 CHECK(sampler.batch(1000, 10).empty());
-                CHECK(sampler.steps(10) == hvd::sharded_sampler(94, 0, size, o).steps(10));
+                CHECK(sampler.steps(10) == hvd::sharded_sampler(94, part{0, size}, o).steps(10));
             }
         }
-    const hvd::sharded_sampler sampler(10, 0, 1);
+    const hvd::sharded_sampler sampler(10, part{0, 1});
     CHECK_THROWS_WITH_AS(static_cast<void>(sampler.steps(0)), doctest::Contains("has no samples"),
                          hvd::usage_error);
     CHECK_THROWS_AS(static_cast<void>(sampler.batch(0, 0)), hvd::usage_error);
 }
 
 // Trains some steps of an epoch on each of several numbers of ranks, in turn.
-indices seen_in_turns(sampler_rest rest, const std::vector<int>& sizes, std::size_t batch) {
+indices seen_in_turns(uneven_samples uneven, const std::vector<int>& sizes, std::size_t batch) {
     indices seen;
     std::size_t done = 0;
     for (std::size_t turn = 0; turn < sizes.size(); ++turn) {
         const bool last = turn + 1 == sizes.size();
         std::size_t after = 0;
         for (int r = 0; r < sizes[turn]; ++r) {
-            hvd::sharded_sampler sampler(103, r, sizes[turn], {.seed = 8, .rest = rest});
-            sampler.begin_epoch(1, done);
+            hvd::sharded_sampler sampler(103, part{r, sizes[turn]}, {.seed = 8, .uneven = uneven});
+            sampler.begin_epoch({.epoch = 1, .done = done});
             const std::size_t steps = last ? sampler.steps(batch) : 2;
             for (std::size_t step = 0; step < steps; ++step)
                 for (const std::size_t i : sampler.batch(step, batch)) seen.push_back(i);
@@ -219,62 +227,96 @@ TEST_CASE("an epoch that goes on on other numbers of ranks has each sample, as i
     const std::vector<std::vector<int>> turns = {{1}, {2}, {3, 1}, {2, 4}, {4, 3, 2}, {1, 4, 3}};
     for (const auto& sizes : turns)
         for (const std::size_t batch : {1, 5}) {
-            CHECK(seen_in_turns(sampler_rest::keep, sizes, batch) == up_to(103));
-            indices repeated = seen_in_turns(sampler_rest::repeat, sizes, batch);
+            CHECK(seen_in_turns(uneven_samples::keep, sizes, batch) == up_to(103));
+            indices repeated = seen_in_turns(uneven_samples::repeat, sizes, batch);
             CHECK(repeated.size() < 103 + std::size_t(sizes.back()));
             repeated.erase(std::unique(repeated.begin(), repeated.end()), repeated.end());
             CHECK(repeated == up_to(103));
-            indices dropped = seen_in_turns(sampler_rest::drop, sizes, batch);
+            indices dropped = seen_in_turns(uneven_samples::drop, sizes, batch);
             CHECK(dropped.size() > 103 - std::size_t(sizes.back()));
             CHECK(std::unique(dropped.begin(), dropped.end()) == dropped.end());
         }
 }
 
 TEST_CASE("the part of an epoch that is done is the same number on all ranks, and ends with 1") {
-    for (const auto rest : {sampler_rest::repeat, sampler_rest::drop, sampler_rest::keep})
+    for (const auto uneven : {uneven_samples::repeat, uneven_samples::drop, uneven_samples::keep})
         for (const int size : {1, 2, 3, 4})
             for (int r = 0; r < size; ++r) {
-                hvd::sharded_sampler sampler(101, r, size, {.rest = rest});
-                sampler.begin_epoch(7);
+                hvd::sharded_sampler sampler(101, part{r, size}, {.uneven = uneven});
+                sampler.begin_epoch({.epoch = 7});
                 CHECK(sampler.epoch_after(0, 10) == 7);
                 CHECK(sampler.epoch_after(1, 10) == doctest::Approx(7 + 10.0 * size / 101));
                 CHECK(sampler.epoch_after(sampler.steps(10), 10) == 8);
                 CHECK(sampler.epoch_after(1000, 10) == 8);
-                sampler.begin_epoch(8, 50);
+                sampler.begin_epoch({.epoch = 8, .done = 50});
                 CHECK(sampler.epoch_after(0, 10) == doctest::Approx(8 + 50.0 / 101));
             }
-    CHECK(hvd::sharded_sampler(0, 0, 1).epoch_after(0, 10) == 1);
+    CHECK(hvd::sharded_sampler(0, part{0, 1}).epoch_after(0, 10) == 1);
 }
 
 TEST_CASE("the order is the seed's and the epoch's") {
     const auto order = [](std::uint64_t seed, std::uint64_t epoch) {
-        hvd::sharded_sampler sampler(50, 0, 1, {.seed = seed});
-        sampler.begin_epoch(epoch);
-        return sampler.indices();
+        hvd::sharded_sampler sampler(50, part{0, 1}, {.seed = seed});
+        sampler.begin_epoch({.epoch = epoch});
+        return all_of(sampler);
     };
     CHECK(order(1, 0) == order(1, 0));
     CHECK(order(1, 0) != order(1, 1));
     CHECK(order(1, 0) != order(2, 0));
-    CHECK(hvd::sharded_sampler(50, 0, 1, {.shuffle = false}).indices() == up_to(50));
+    CHECK(all_of({50, part{0, 1}, {.shuffle = false}}) == up_to(50));
 }
 
 TEST_CASE("an epoch goes on where it was, on any number of ranks") {
-    hvd::sharded_sampler whole(101, 0, 1, {.seed = 5});
-    whole.begin_epoch(3);
+    hvd::sharded_sampler whole(101, part{0, 1}, {.seed = 5});
+    whole.begin_epoch({.epoch = 3});
     for (const int size : {1, 2, 3, 4})
         for (const std::size_t done : {std::size_t(0), std::size_t(40), std::size_t(101)}) {
-            indices expected(whole.indices().begin() + std::ptrdiff_t(done), whole.indices().end());
+            const auto order = whole.indices();
+            indices expected(order.begin() + std::ptrdiff_t(done), order.end());
             std::ranges::sort(expected);
-            const hvd::sampler_options o{.seed = 5, .rest = sampler_rest::keep};
+            const hvd::sampler_options o{.seed = 5, .uneven = uneven_samples::keep};
             CHECK(everybodys(101, size, o, 3, done) == expected);
         }
-    for (const auto rest : {sampler_rest::keep, sampler_rest::drop}) {
-        hvd::sharded_sampler sampler(101, 0, 1, {.rest = rest});
-        CHECK_THROWS_WITH_AS(sampler.begin_epoch(0, 102),
+    for (const auto uneven : {uneven_samples::keep, uneven_samples::drop}) {
+        hvd::sharded_sampler sampler(101, part{0, 1}, {.uneven = uneven});
+        CHECK_THROWS_WITH_AS(sampler.begin_epoch({.epoch = 0, .done = 102}),
                              doctest::Contains("101 samples resumes after 102"), hvd::usage_error);
     }
-    CHECK_THROWS_WITH_AS(hvd::sharded_sampler(1, 2, 2), doctest::Contains("rank 2 of 2"),
+    CHECK_THROWS_WITH_AS(hvd::sharded_sampler(1, part{2, 2}), doctest::Contains("rank 2 of 2"),
                          hvd::usage_error);
+}
+
+TEST_CASE("the samples of a rank are a range with numbers, which can be read from any place") {
+    hvd::sharded_sampler sampler(1000, part{.rank = 1, .size = 3}, {.seed = 4});
+    sampler.begin_epoch({.epoch = 1, .done = 100});
+    const auto range = sampler.indices();
+    const indices mine = all_of(sampler);
+    CHECK(range.size() == 300);
+    CHECK_FALSE(range.empty());
+    CHECK(range[299] == mine[299]);
+    CHECK(range.begin()[7] == mine[7]);
+    CHECK(*(range.end() - 1) == mine.back());
+    CHECK(*(2 + range.begin()) == mine[2]);
+    CHECK(range.end() - range.begin() == 300);
+    CHECK(range.begin() < range.end());
+    auto at = range.begin();
+    CHECK(*at++ == mine[0]);
+    CHECK(*at-- == mine[1]);
+    CHECK(*--++at == mine[0]);
+}
+
+TEST_CASE("a sampler takes the rank of a communicator, and no memory for the order") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const std::size_t most = std::size_t(1) << 62;  // as a list of numbers, 32 EiB
+        hvd::sharded_sampler sampler(most, comm, {.seed = 2});
+        sampler.begin_epoch({.epoch = 1, .done = most / 2});
+        const hvd::sharded_sampler alone(most, part{comm.rank(), comm.size()}, {.seed = 2});
+        CHECK(alone.size() >= sampler.size());
+        const auto mine = sampler.batch(1000, 4);
+        REQUIRE(mine.size() == 4);
+        const auto everybodys = comm.allgather(mine).values;
+        CHECK(std::set(everybodys.begin(), everybodys.end()).size() == everybodys.size());
+    });
 }
 
 TEST_CASE("a loader gives all batches in order, then nothing; with and without a thread") {

@@ -137,20 +137,20 @@ TEST_CASE("samples that are kept end an epoch early on some ranks, and the next 
         hvd::distributed_optimizer optimizer(comm, optimizers::sgd<float>{1});
         two_parameters model;
         model.register_with(optimizer);
-        const auto steps = [&](hvd::sampler_rest rest) {
-            hvd::sharded_sampler sampler(std::size_t(20 * comm.size() + 1), comm.rank(),
-                                         comm.size(), {.rest = rest});
+        const auto steps = [&](hvd::uneven_samples uneven) {
+            hvd::sharded_sampler sampler(std::size_t(20 * comm.size() + 1), comm,
+                                         {.uneven = uneven});
             std::uint64_t done = 0;
             for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
-                sampler.begin_epoch(epoch);
+                sampler.begin_epoch({.epoch = epoch});
                 optimizer.begin_epoch(epoch);
                 for (std::size_t at = 0; at < sampler.size(); at += 10, ++done) optimizer.step();
             }
             return done;
         };
-        CHECK(steps(hvd::sampler_rest::repeat) == 9);
-        CHECK(steps(hvd::sampler_rest::drop) == 6);
-        CHECK_THROWS_WITH_AS(steps(hvd::sampler_rest::keep),
+        CHECK(steps(hvd::uneven_samples::repeat) == 9);
+        CHECK(steps(hvd::uneven_samples::drop) == 6);
+        CHECK_THROWS_WITH_AS(steps(hvd::uneven_samples::keep),
                              Contains("rank 0: 'epoch 0: gradients', rank 1: 'epoch 1: gradients'"),
                              hvd::mismatch_error);
     });

@@ -238,10 +238,10 @@ TEST_CASE("sampler snippet") {
         optimizer.register_parameter("weight", model.weight, model.gradient);
         std::size_t steps = 0;
         //! [sampler]
-        hvd::sharded_sampler sampler(1001, world.rank(), world.size(), {.seed = 42});
+        hvd::sharded_sampler sampler(1001, world, {.seed = 42});
         for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
-            sampler.begin_epoch(epoch);    // an order of its own, worked out alike by all ranks
-            optimizer.begin_epoch(epoch);  // a rank in another epoch is an error
+            sampler.begin_epoch({.epoch = epoch});  // an order of its own, the same on all ranks
+            optimizer.begin_epoch(epoch);           // a rank in another epoch is an error
             for (std::size_t step = 0; step < sampler.steps(32); ++step, ++steps) {
                 const double done = sampler.epoch_after(step, 32);  // 0.1: a tenth of epoch 0
                 optimizer.optimizer().rate =

@@ -232,8 +232,9 @@ constexpr std::size_t timeline_buffer_bytes = 4 * MiB;
 // Bytes of gradients that travel together. With 50 gradients of 100 MiB together, a step takes 1.03
 // times as long as its communication alone (benchmarks page). Other sizes were not measured.
 constexpr std::size_t bucket_bytes = 4 * MiB;
-// Batches that a loader makes ahead. Not measured.
-constexpr std::size_t batches_ahead = 64;
+// Batches that a loader makes ahead: the next one, and one more for those that take longer. Not
+// measured.
+constexpr std::size_t batches_ahead = 2;
 
 }  // namespace tuning
 }  // namespace hvd::inline v0::detail

@@ -23,7 +23,6 @@ namespace hvd::inline v0 {
 /// `make`. The destructor waits for a running `make`.
 /// **Threads**: call `next()` from one thread at a time. `make` runs in the loader's thread.
 /// Horovod: `AsyncDataLoaderMixin`.
-/// **Threads**: `next()` from one at a time; `make` runs in the loader's.
 /// @snippet tests/train/snippets.cpp loader
 template <class Make>
 class [[nodiscard("hvd: batches are loaded until it is destroyed")]] background_loader {
