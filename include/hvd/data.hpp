@@ -5,5 +5,9 @@
 // The door to data: sources, pipelines and loaders. It needs no backend.
 #include "standard.hpp"  // first: an older standard is told at once
 
+#include "data/batch.hpp"
+#include "data/loader.hpp"
 #include "data/part.hpp"
 #include "data/permutation.hpp"
+#include "data/source.hpp"
+#include "data/stages.hpp"

@@ -3,7 +3,10 @@
 
 // The examples of docs/data.md and of the headers' comments.
 
+#include <array>
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <hvd/data.hpp>
@@ -11,6 +14,19 @@
 #include "hvd_test.hpp"
 
 namespace data_snippets {
+
+namespace {
+
+//! [source]
+// Points of a line: sample i is the pair (i, 2 i + 1).
+struct line {
+    std::size_t size() const { return 1000; }
+    std::array<float, 2> read(std::size_t i) const { return {float(i), float(2 * i + 1)}; }
+};
+static_assert(hvd::data::source<line>);
+//! [source]
+
+}  // namespace
 
 TEST_CASE("permutation snippet") {
     std::vector<std::uint64_t> order;
@@ -20,6 +36,124 @@ TEST_CASE("permutation snippet") {
     const std::uint64_t back = shuffled.position_of(order[4]);           // 4
     //! [permutation]
     CHECK(back == 4);
+}
+
+TEST_CASE("alone snippet") {
+    //! [alone]
+    namespace data = hvd::data;
+
+    std::vector<float> numbers(1000);
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = float(i);
+
+    auto batches = data::from(numbers) | data::map([](float x) { return 2 * x; }) |
+                   data::shuffle({.seed = 42}) | data::batch(128);
+    data::loader loader(batches, hvd::part{.rank = 0, .size = 1});
+    double sum = 0;
+    for (const std::vector<float>& batch : loader.epoch(0))
+        for (const float x : batch) sum += x;
+    //! [alone]
+    CHECK(sum == 999000);
+}
+
+TEST_CASE("pipeline and loader snippets") {
+    hvd_test::on_ranks([](hvd_test::communicator& world) {
+        namespace data = hvd::data;
+        std::size_t seen = 0, shapes = 0;
+        const auto train = [&](const data::rows<float>& batch) {
+            seen += batch.size();
+            shapes += batch.values.size();
+        };
+        //! [pipeline]
+        auto batches = data::from(line()) |
+                       data::map([](std::array<float, 2> point, data::random& draws) {
+                           point[1] += float(0.1 * draws.uniform());  // augmentation
+                           return point;
+                       }) |
+                       data::filter([](const auto& point) { return point[0] != 13; }) |
+                       data::shuffle({.seed = 42}) |
+                       data::batch(128, {.last = data::last_batch::drop}) | data::prefetch(4);
+        //! [pipeline]
+        //! [loader]
+        data::loader loader(batches, world, {.threads = 2});
+        for (std::uint64_t epoch = 0; epoch < 3; ++epoch)
+            for (const data::rows<float>& batch : loader.epoch(epoch))  // of this rank
+                train(batch);
+        //! [loader]
+        double all = double(seen);
+        world.allreduce(all, hvd::sum);
+        CHECK(all <= 3 * 7 * 128);
+        CHECK(all >= 3 * 7 * 128 - 3);
+        CHECK(shapes == 2 * seen);
+    });
+}
+
+TEST_CASE("resume snippet") {
+    hvd_test::on_ranks([](hvd_test::communicator& world) {
+        namespace data = hvd::data;
+        std::vector<int> samples(100);
+        auto batches = data::from(samples) | data::shuffle({.seed = 42}) | data::batch(10);
+        data::loader_state saved{.seed = 42, .epoch = 1, .samples_done = 70};
+        int steps = 0;
+        //! [resume]
+        data::loader loader(batches, world);
+        loader.resume(saved);  // of a checkpoint, perhaps of another number of ranks
+        for (std::uint64_t epoch = saved.epoch; epoch < 3; ++epoch)
+            for (const auto& batch : loader.epoch(epoch)) {
+                steps += batch.empty() ? 0 : 1;  // train here
+                saved = loader.state();          // this batch counts as done
+            }
+        //! [resume]
+        CHECK(steps == 3 + 10);
+        CHECK(saved == data::loader_state{42, 2, 100});
+    });
+}
+
+TEST_CASE("errors snippet") {
+    namespace data = hvd::data;
+    const std::vector<std::string> files = {"1", "2", "x", "4"};
+    std::string text;
+    //! [errors]
+    const auto decode = [](const std::string& file) { return std::stoi(file); };
+    data::loader strict(data::from(files) | data::map(decode) | data::batch(4), hvd::part{});
+    try {
+        while (const auto batch = strict.next()) continue;
+    } catch (const data::stage_error& e) {
+        text = e.what();  // stage 1 (map), sample 2 of epoch 0: stoi
+    }
+
+    data::loader tolerant(
+        data::from(files) | data::map(decode) | data::skip_errors({.at_most = 10}) | data::batch(4),
+        hvd::part{});
+    const auto batch = tolerant.next();  // 1, 2, 4; tolerant.skipped() is 1
+    //! [errors]
+    CHECK(text == "stage 1 (map), sample 2 of epoch 0: stoi");
+    CHECK(*batch == std::vector<int>{1, 2, 4});
+    CHECK(tolerant.skipped() == 1);
+}
+
+TEST_CASE("collate snippet") {
+    namespace data = hvd::data;
+    //! [collate]
+    struct labelled {
+        std::vector<float> pixels;
+        std::vector<int> labels;
+    };
+    const std::vector<std::vector<float>> images = {{1, 2}, {3, 4}, {5, 6}};
+    const std::vector<int> labels = {7, 8, 9};
+    const auto collate = [](const std::vector<std::tuple<std::vector<float>, int>>& samples) {
+        labelled batch;
+        for (const auto& [image, label] : samples) {
+            batch.pixels.insert(batch.pixels.end(), image.begin(), image.end());
+            batch.labels.push_back(label);
+        }
+        return batch;
+    };
+    data::loader loader(data::from(data::zip(images, labels)) | data::batch(3, collate),
+                        hvd::part{});
+    //! [collate]
+    const auto batch = loader.next();
+    CHECK(batch->pixels == std::vector<float>{1, 2, 3, 4, 5, 6});
+    CHECK(batch->labels == labels);
 }
 
 }  // namespace data_snippets

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "../standard.hpp"
+
+namespace hvd::inline v0::detail {
+
+// FNV-1a, of 64 bits.
+inline constexpr std::uint64_t empty_fingerprint = 0xcbf29ce484222325u;
+
+constexpr void mix_byte(std::uint64_t& fingerprint, std::uint8_t byte) {
+    fingerprint = (fingerprint ^ byte) * 0x100000001b3u;
+}
+
+constexpr void mix(std::uint64_t& fingerprint, std::uint64_t number) {
+    for (int shift = 0; shift < 64; shift += 8)
+        mix_byte(fingerprint, std::uint8_t(number >> shift));
+}
+
+constexpr void mix(std::uint64_t& fingerprint, std::string_view text) {
+    for (const char c : text) mix_byte(fingerprint, std::uint8_t(c));
+    mix(fingerprint, std::uint64_t(text.size()));
+}
+
+// The name of a type, as the compiler writes it. Different compilers write different ones.
+template <class T>
+constexpr void mix_type(std::uint64_t& fingerprint) {
+    mix(fingerprint, std::string_view(__PRETTY_FUNCTION__));
+}
+
+}  // namespace hvd::inline v0::detail

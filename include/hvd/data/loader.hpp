@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "batch.hpp"
+#include "batch_queue.hpp"
+
+namespace hvd::inline v0::data {
+
+/// Options of a loader.
+struct loader_options {
+    /// Threads that make batches. With 0, `next` makes each batch when it is asked for it.
+    std::size_t threads = 1;
+};
+
+/// The position of a loader, which all ranks have alike. It is trivially copyable: put it into
+/// checkpoints, elastic states and broadcasts as it is.
+struct loader_state {
+    std::uint64_t seed = 0;
+    std::uint64_t epoch = 0;
+    std::uint64_t samples_done = 0;  ///< of this epoch, by all ranks together
+    bool operator==(const loader_state&) const = default;
+};
+
+template <batch_pipeline Pipeline>
+class loader;
+
+/// The batches of an epoch, for a loop: see `data::loader::epoch`.
+template <class Pipeline>
+class [[nodiscard]] epoch_batches {
+public:
+    class iterator {
+    public:
+        using iterator_concept = std::input_iterator_tag;
+        using value_type = typename Pipeline::batch_type;
+        using difference_type = std::ptrdiff_t;
+
+        iterator() = default;
+        explicit iterator(epoch_batches& of) : of_(&of) {}
+
+        value_type& operator*() const { return *of_->batch_; }
+        value_type* operator->() const { return &*of_->batch_; }
+        iterator& operator++() {
+            of_->batch_.reset();  // its memory is free before the next one is taken
+            of_->batch_ = of_->from_->next();
+            return *this;
+        }
+        void operator++(int) { ++*this; }
+        bool operator==(std::default_sentinel_t) const { return !of_->batch_; }
+
+    private:
+        epoch_batches* of_ = nullptr;
+    };
+
+    iterator begin() {
+        batch_ = from_->next();
+        return iterator(*this);
+    }
+    std::default_sentinel_t end() const { return {}; }
+
+private:
+    friend loader<Pipeline>;
+
+    explicit epoch_batches(loader<Pipeline>& from) : from_(&from) {}
+
+    loader<Pipeline>* from_;
+    std::optional<typename Pipeline::batch_type> batch_;
+};
+
+/// Makes this rank's parts of the batches of a pipeline, in threads of its own, and gives them in
+/// their order.
+///
+/// A batch depends on the seed, the epoch and its place in it alone: it is the same with any number
+/// of ranks and threads. All ranks have as many batches. Constructing a loader and `next` need no
+/// communication. The destructor waits for the batches that are in the making, not for others.
+/// **Threads**: call a loader from one thread at a time.
+/// @snippet tests/data/snippets.cpp loader
+template <batch_pipeline Pipeline>
+class [[nodiscard("hvd: batches are loaded until it is destroyed")]] loader {
+public:
+    using batch_type = typename Pipeline::batch_type;
+
+    /// For this rank of a communicator, which is used for its rank and size alone.
+    template <has_ranks Communicator>
+    loader(Pipeline pipeline, const Communicator& world, loader_options options = {})
+        : loader(std::move(pipeline), part{world.rank(), world.size()}, options) {}
+
+    /// @throws hvd::usage_error for a rank that does not exist, and for batches of equal size that
+    /// the ranks do not divide.
+    loader(Pipeline pipeline, part mine, loader_options options = {})
+        : pipeline_(std::move(pipeline)),
+          mine_(hvd::detail::checked(mine)),
+          options_(options),
+          state_{plan().seed, 0, 0} {
+        if (plan().is_equal && plan().batch_size % std::uint64_t(mine.size) != 0)
+            hvd::detail::refuse(mine.rank, "batches of ", plan().batch_size,
+                                " samples can't be equal on ", mine.size,
+                                " ranks: a multiple of the ranks was expected");
+    }
+    loader(const loader&) = delete;
+    loader& operator=(const loader&) = delete;
+
+    /// Begins an epoch, and returns its batches for a loop. After `resume`, that epoch goes on.
+    epoch_batches<Pipeline> epoch(std::uint64_t number) {
+        begin_epoch(number);
+        return epoch_batches<Pipeline>(*this);
+    }
+
+    /// Begins an epoch, whose batches `next` returns. After `resume`, that epoch goes on.
+    void begin_epoch(std::uint64_t number) {
+        if (!has_resumed_ || state_.epoch != number) state_.samples_done = 0;
+        state_.epoch = number;
+        begin();
+    }
+
+    /// Returns the next batch. It is empty at the end of the epoch. The first call begins epoch 0,
+    /// or the rest of the epoch of `resume`, unless `begin_epoch` was called.
+    /// @throws hvd::data::stage_error for an exception of a stage; so does each call after it,
+    /// until `begin_epoch` or `resume`.
+    std::optional<batch_type> next() {
+        if (failure_) std::rethrow_exception(failure_);
+        if (!is_begun_) begin();
+        try {
+            std::optional<made_batch<batch_type>> made = next_made();
+            if (!made) return std::nullopt;
+            count_skipped(*made);
+            advance();
+            return std::move(made->batch);
+        } catch (...) {
+            failure_ = std::current_exception();
+            queue_.reset();
+            throw;
+        }
+    }
+
+    /// The position after the batch that was returned last. A batch counts as done as soon as it is
+    /// returned.
+    const loader_state& state() const { return state_; }
+
+    /// Goes to a position that `state` returned, on any number of ranks. The samples that follow
+    /// are exactly those that would have followed there.
+    /// @throws hvd::usage_error for more samples than there are.
+    void resume(const loader_state& state) {
+        if (state.samples_done > plan().samples)
+            hvd::detail::refuse(mine_.rank, "a loader of ", plan().samples,
+                                " samples resumes after ", state.samples_done);
+        queue_.reset();
+        failure_ = nullptr;
+        state_ = state;
+        is_begun_ = false;
+        has_resumed_ = true;
+    }
+
+    /// The batches that are left in the epoch, the same number on all ranks.
+    std::uint64_t steps() const { return plan().steps_after(state_.samples_done); }
+
+    /// The number of samples of all ranks in the batch that was returned last. A rank that divides
+    /// the sum of its gradients by it, and takes the sum over the ranks, has the mean. Samples that
+    /// `data::filter` or `data::skip_errors` left out count.
+    std::uint64_t samples_of_all() const { return last_size_; }
+
+    /// The samples that `data::skip_errors` left out on this rank, in the epoch since it began or
+    /// was resumed.
+    std::uint64_t skipped() const { return skipped_; }
+
+    /// A hash of the pipeline's types, options and `data::version`, for processes that must have
+    /// the same. Compilers name types differently, so it is for programs of one compiler.
+    std::uint64_t fingerprint() const { return plan().fingerprint; }
+
+private:
+    // Makes the batches of one epoch by their number, with all that it needs.
+    struct maker {
+        made_batch<batch_type> operator()(std::uint64_t step) const {
+            batch_request request = first;
+            request.first += step * pipeline->plan().batch_size;
+            return pipeline->make(request);
+        }
+        const Pipeline* pipeline;
+        batch_request first;
+    };
+
+    const batch_plan& plan() const { return std::as_const(pipeline_).plan(); }
+
+    void begin() {
+        queue_.reset();
+        failure_ = nullptr;
+        has_resumed_ = false;
+        is_begun_ = true;
+        skipped_ = 0;
+        if (options_.threads > 0 && plan().ahead > 0)
+            queue_.emplace(maker_here(), steps(), options_.threads, plan().ahead);
+    }
+
+    maker maker_here() const {
+        return {&pipeline_, {state_.seed, state_.epoch, state_.samples_done, mine_}};
+    }
+
+    std::optional<made_batch<batch_type>> next_made() {
+        if (queue_) return queue_->take();
+        if (steps() == 0) return std::nullopt;
+        return maker_here()(0);
+    }
+
+    void count_skipped(const made_batch<batch_type>& made) {
+        skipped_ += made.skipped;
+        if (skipped_ > plan().most_skipped && made.skipped > 0)
+            throw stage_error(mine_.rank,
+                              hvd::detail::text(skipped_, " samples of epoch ", state_.epoch,
+                                                " were skipped, at most ", plan().most_skipped,
+                                                " may be; the last: ", made.last_failure),
+                              -1, 0, nullptr);
+    }
+
+    void advance() {
+        last_size_ = plan().size_at(state_.samples_done);
+        const bool is_last = steps() == 1;
+        state_.samples_done = is_last ? plan().samples : state_.samples_done + last_size_;
+    }
+
+    Pipeline pipeline_;
+    part mine_;
+    loader_options options_;
+    loader_state state_;
+    bool is_begun_ = false;
+    bool has_resumed_ = false;
+    std::uint64_t skipped_ = 0;
+    std::uint64_t last_size_ = 0;
+    std::exception_ptr failure_;
+    // the last member, so that its threads end before the pipeline does
+    std::optional<hvd::detail::batch_queue<maker>> queue_;
+};
+
+}  // namespace hvd::inline v0::data
