@@ -2,7 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The door to data: sources, pipelines and loaders. It needs no backend.
+// The door to data: sources, pipelines and loaders. It needs no backend. Files of formats are in
+// data/formats/.
 #include "standard.hpp"  // first: an older standard is told at once
 
 #include "data/batch.hpp"

@@ -5,13 +5,19 @@
 
 #include <array>
 #include <cstdint>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <hvd/data.hpp>
+#include <hvd/data/formats/idx.hpp>
+#include <hvd/data/formats/tar.hpp>
+#include <hvd/data/formats/tokens.hpp>
 
 #include "hvd_test.hpp"
+#include "tar_archive.hpp"
+#include "temporary_directory.hpp"
 
 namespace data_snippets {
 
@@ -154,6 +160,51 @@ TEST_CASE("collate snippet") {
     const auto batch = loader.next();
     CHECK(batch->pixels == std::vector<float>{1, 2, 3, 4, 5, 6});
     CHECK(batch->labels == labels);
+}
+
+TEST_CASE("formats snippets") {
+    namespace data = hvd::data;
+    using namespace std::string_literals;
+    const hvd_test::temporary_directory folder;
+    const auto path = [&](const char* name, const std::string& bytes) {
+        const std::string made = (folder / name).string();
+        std::ofstream(made, std::ios::binary) << bytes;
+        return made;
+    };
+    const auto images_path = path("images", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x02"s + "abcd"),
+               labels_path = path("labels", "\0\0\x08\x01\0\0\0\x02"s + "\1\2");
+    //! [idx]
+    const data::idx_file images(images_path), labels(labels_path);
+    auto mnist = data::from(data::zip(images, labels)) | data::shuffle({.seed = 1}) |
+                 data::batch(128);  // of pairs of a std::vector of pixels and one of one label
+    //! [idx]
+    CHECK(data::loader(mnist, hvd::part{}).next()->size() == 2);
+
+    std::vector<std::uint16_t> tokens(2049, 7);
+    const auto tokens_path =
+        path("tokens", std::string(reinterpret_cast<const char*>(tokens.data()), 4098));
+    //! [tokens]
+    const data::token_file tokens_of_text(tokens_path, {.length = 1024, .has_header = false});
+    auto windows = data::from(tokens_of_text) | data::shuffle({.seed = 1}) |
+                   data::equal_batch(2, data::concatenate);  // one buffer of 2 x 1025 tokens
+    //! [tokens]
+    CHECK(data::loader(windows, hvd::part{}).next()->values.size() == 2050);
+
+    std::vector<std::string> shards;
+    for (int shard = 0; shard < 2; ++shard)
+        shards.push_back(
+            path(shard == 0 ? "0.tar" : "1.tar",
+                 data_tests::tar_archive().file("1.jpg", "picture").file("1.cls", "3").ended()));
+    //! [tar]
+    std::vector<data::tar_samples> archives;
+    for (const std::string& shard : shards) archives.emplace_back(shard);
+    auto pictures = data::from(data::chain(std::move(archives))) |
+                    data::map([](const data::tar_sample& sample) {
+                        return sample["jpg"].size();  // decode here
+                    }) |
+                    data::shuffle({.seed = 1}) | data::batch(128);
+    //! [tar]
+    CHECK(*data::loader(pictures, hvd::part{}).next() == std::vector<std::size_t>{7, 7});
 }
 
 }  // namespace data_snippets

@@ -11,6 +11,10 @@
 #include <unistd.h>
 
 #include <hvd/checkpoint.hpp>
+#include <hvd/data.hpp>
+#include <hvd/data/formats/idx.hpp>
+#include <hvd/data/formats/tar.hpp>
+#include <hvd/data/formats/tokens.hpp>
 #include <hvd/elastic.hpp>
 #include <hvd/interop/options_file.hpp>
 #include <hvd/train.hpp>
@@ -203,15 +207,106 @@ void read_trace(FuzzedDataProvider& from) {
     }
 }
 
+// Reads all samples that the file is said to have, as long as there are few.
+template <class Source>
+void read_all(const Source& source) {
+    for (std::size_t i = 0; i < source.size() && i < 1000; ++i) static_cast<void>(source.read(i));
+}
+
+template <class T>
+void read_idx_of(std::string header, const std::string& elements) {
+    write(header + elements);
+    try {
+        const hvd::data::idx_file<T> file(path());
+        for (const std::size_t extent : file.shape()) require(extent <= 0xffffffff);
+        read_all(file);
+    } catch (const hvd::data::file_error&) {
+    }
+}
+
+void read_idx(FuzzedDataProvider& from) {
+    std::string header("\0\0", 2);
+    const bool is_byte = from.ConsumeBool();
+    header += is_byte ? '\x08' : '\x0e';
+    const auto dimensions = from.ConsumeIntegral<std::uint8_t>();
+    header += char(dimensions);
+    for (int d = 0; d < dimensions && from.remaining_bytes() > 0; ++d)
+        if (from.ConsumeBool()) header += std::string("\0\0\0", 3) + from.ConsumeIntegral<char>();
+        else header += from.ConsumeBytesAsString(4);
+    const std::string elements = from.ConsumeRemainingBytesAsString();
+    if (is_byte) read_idx_of<std::uint8_t>(header, elements);
+    else read_idx_of<double>(header, elements);
+}
+
+void read_tokens(FuzzedDataProvider& from) {
+    std::uint32_t header[256] = {20240520, 1, from.ConsumeIntegral<std::uint8_t>()};
+    if (from.ConsumeBool())
+        header[from.ConsumeIntegralInRange(0, 2)] = from.ConsumeIntegral<std::uint32_t>();
+    const hvd::data::token_options options{.length = from.ConsumeIntegral<std::uint8_t>(),
+                                           .stride = from.ConsumeIntegral<std::uint8_t>(),
+                                           .has_header = from.ConsumeBool()};
+    write(std::string(reinterpret_cast<const char*>(header), sizeof header) +
+          from.ConsumeRemainingBytesAsString());
+    try {
+        const hvd::data::token_file<std::uint16_t> file(path(), options);
+        for (std::size_t i = 0; i < file.size() && i < 1000; ++i)
+            require(file.read(i).size() == options.length + 1);
+    } catch (const hvd::error&) {
+    }
+}
+
+// Headers whose checksum is right, so that the rest of them is looked at.
+void read_tar(FuzzedDataProvider& from) {
+    std::string archive;
+    while (from.remaining_bytes() > 0) {
+        std::string header(512, '\0');
+        const auto put = [&](std::size_t at, const std::string& bytes) {
+            header.replace(at, bytes.size(), bytes);
+        };
+        put(0, from.ConsumeRandomLengthString(100));
+        put(124, from.ConsumeBool() ? "00000000012" : from.ConsumeRandomLengthString(12));
+        put(156, std::string(1, "0LxgS57K1"[from.ConsumeIntegralInRange(0, 8)]));
+        if (from.ConsumeBool()) put(257, "ustar");
+        if (from.ConsumeBool()) put(345, from.ConsumeRandomLengthString(155));
+        put(148, "        ");
+        unsigned sum = 0;
+        for (const char byte : header) sum += static_cast<unsigned char>(byte);
+        char digits[8];
+        std::snprintf(digits, sizeof digits, "%06o", sum);
+        put(148, digits);
+        static constexpr const char* records[] = {"10 path=a\n", "10 size=1\n", "=", "\n", "9 "};
+        std::string content;
+        for (int n = from.ConsumeIntegralInRange(0, 4); n > 0; --n)
+            content += from.ConsumeBool() ? records[from.ConsumeIntegralInRange(0, 4)]
+                                          : from.ConsumeRandomLengthString(600);
+        if (from.ConsumeBool()) content.resize((content.size() + 511) / 512 * 512);
+        archive += header + content;
+    }
+    write(archive);
+    try {
+        const hvd::data::tar_samples file(path());
+        for (std::size_t i = 0; i < file.size(); ++i) {
+            const hvd::data::tar_sample sample = file.read(i);
+            require(!sample.key.empty() && !sample.files.empty());
+            for (const auto& [extension, bytes] : sample.files)
+                require(bytes.size() <= archive.size());
+        }
+    } catch (const hvd::data::file_error&) {
+    }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     FuzzedDataProvider from(data, size);
-    switch (from.ConsumeIntegralInRange(0, 4)) {
+    switch (from.ConsumeIntegralInRange(0, 7)) {
         case 0: read_safetensors(from); break;
         case 1: read_kept_state(from); break;
         case 2: read_options(from); break;
         case 3: read_hosts(from); break;
+        case 4: read_idx(from); break;
+        case 5: read_tokens(from); break;
+        case 6: read_tar(from); break;
         default: read_trace(from);
     }
     return 0;

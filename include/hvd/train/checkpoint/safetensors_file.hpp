@@ -38,6 +38,10 @@ public:
     /// Reads it into the memory of `t`.
     void read(const named_tensor& t) const;
 
+    /// Reads bytes from an offset of the file, as the `first` of an entry is. Several threads may
+    /// read at once.
+    void read_bytes(std::size_t first, void* to, std::size_t n) const;
+
 private:
     void open();
 
@@ -45,7 +49,6 @@ private:
     [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const;
 
     std::size_t file_size() const;
-    void read_bytes(std::size_t first, void* to, std::size_t n) const;
     void parse(const std::string& text, std::size_t data, std::size_t size);
     void check_places(std::size_t data, std::size_t size) const;
 
