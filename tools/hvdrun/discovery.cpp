@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include "discovery.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <csignal>
@@ -55,6 +56,7 @@ bool discovery::look(double now) {
     take_from(process_.errors, errors_);
     end_process();
     take_result(how);
+    note_empty(now);
     return true;
 }
 
@@ -62,6 +64,7 @@ bool discovery::begin(double now) {
     started_at_ = now;
     printed_.clear();
     errors_.clear();
+    is_empty_ = false;
     try {
         process_ = start({"/bin/sh", "-c", script_}, own_environment(), false, SIGKILL);
     } catch (const failure& error) {
@@ -85,10 +88,24 @@ void discovery::take_result(const ending& how) {
         return;
     }
     try {
-        hosts_ = read_discovered(printed_, slots_per_host_);
+        host_list shown = read_discovered(printed_, slots_per_host_);
+        is_empty_ = shown.empty();
+        if (is_empty_) why_ = "it has printed no host";
+        else hosts_ = std::move(shown);
     } catch (const failure& error) {
         why_ = error.what();
     }
+}
+
+void discovery::note_empty(double now) {
+    ended_at_ = now;
+    if (is_empty_) empty_since_ = std::min(empty_since_, now);
+    else if (why_.empty()) empty_since_ = never;
+}
+
+std::string empty_too_long(const std::string& script, double patience) {
+    return "--host-discovery-script " + script + ": it has printed no host for " +
+           short_number(patience) + " s (--elastic-timeout)";
 }
 
 host_list discover(const std::string& script, int slots_per_host, int slots, double wait) {
@@ -96,16 +113,18 @@ host_list discover(const std::string& script, int slots_per_host, int slots, dou
     const double begin = seconds();
     for (;;) {
         const bool is_new = asked.look(seconds());
-        if (is_new && !asked.why().empty())
+        if (is_new && !asked.why().empty() && !asked.is_empty())
             throw failure(1, "--host-discovery-script " + script + ": " + asked.why());
         const int there = number_of_slots(asked.hosts());
         if (is_new && there >= slots) return asked.hosts();
-        if (seconds() > begin + wait)
-            throw failure(1, "--host-discovery-script " + script + ": it shows " +
-                                 std::to_string(there) + " of " + std::to_string(slots) +
-                                 " slots after " + std::to_string(std::lround(wait)) +
-                                 " s (--elastic-timeout)");
-        ::poll(nullptr, 0, 20);
+        if (seconds() <= begin + wait) {
+            ::poll(nullptr, 0, 20);
+            continue;
+        }
+        if (asked.is_empty()) throw failure(1, empty_too_long(script, wait));
+        throw failure(1, "--host-discovery-script " + script + ": it shows " +
+                             std::to_string(there) + " of " + std::to_string(slots) +
+                             " slots after " + short_number(wait) + " s (--elastic-timeout)");
     }
 }
 

@@ -198,7 +198,8 @@ void job::move_bytes() {
     }
 }
 
-// A failure of the command changes nothing: the hosts stay as they were.
+// A failure of the command changes nothing: the hosts stay as they were. Only answers without hosts
+// end the job in the end.
 void job::look_at_hosts() {
     if (discovery_ == nullptr || is_ending() || slots_.is_closed()) return;
     const pid_t before = discovery_->id();
@@ -214,6 +215,8 @@ void job::look_at_hosts() {
                     discovery_->why());
     }
     why_not_discovered_ = discovery_->why();
+    if (discovery_->empty_for() > options_.elastic_timeout)
+        end_all(1, empty_too_long(options_.discovery_script, options_.elastic_timeout));
 }
 
 void job::start_and_end() {

@@ -25,4 +25,10 @@ std::string timestamp() {
     return text;
 }
 
+std::string short_number(double seconds) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%g", seconds);
+    return text;
+}
+
 }  // namespace hvdrun

@@ -12,4 +12,7 @@ double seconds();
 // The time of day in UTC: 2025-01-31T23:59:59.123456Z.
 std::string timestamp();
 
+// A number of seconds as a user would write it: 0.3 or 600.
+std::string short_number(double seconds);
+
 }  // namespace hvdrun
