@@ -3,16 +3,18 @@
 """The command line of hvdrun, hosts and hostfiles."""
 
 import re
+import socket
+import subprocess
 import unittest
 
-from launching import LauncherTest
+from launching import HVDRUN, LauncherTest, PATIENCE
 
 
 class Options(LauncherTest):
-    def placed(self, *arguments):
+    def placed(self, *arguments, said=(), **more):
         """Returns (host, rank, size, local rank, local size) for each rank."""
-        ended = self.run_it(*arguments, "--dry-run", "./train")
-        self.assertEqual(ended.returncode, 0, ended.stderr)
+        ended = self.run_it(*arguments, "--dry-run", "./train", **more)
+        self.assertEqual((ended.returncode, ended.stderr.splitlines()), (0, list(said)))
         result = []
         for line in ended.stdout.splitlines():
             host = re.search(r"BatchMode=yes (\S+) ", line)
@@ -29,6 +31,33 @@ class Options(LauncherTest):
 
     def test_a_host_named_twice_has_the_slots_of_both(self):
         self.assertEqual(self.placed("-H", "a,b:1,a:1"), [("a", 0, 3, 0, 2), ("a", 1, 3, 1, 2), ("b", 2, 3, 0, 1)])
+
+    def test_names_of_one_host_are_one_host(self):
+        own = socket.gethostname()
+        self.assertEqual(self.placed("-H", f"localhost:1,{own}:2,127.0.0.1,a:1", said=[
+            f"hvdrun: localhost and {own} are names of one host, whose slots add up", "hvdrun: localhost and 127.0.0.1 are names of one host, whose slots add up"]),
+            [("here", rank, 5, rank, 4) for rank in range(4)] + [("a", 4, 5, 0, 1)])
+        ended = self.run_it("-H", f"localhost:2,{own}:1", "sh", "-c", "echo $HVD_LOCAL_RANK $HVD_LOCAL_SIZE")
+        self.assertEqual(sorted(ended.stdout.splitlines()), [f"[{r}]<stdout>:{r} 3" for r in range(3)])
+        self.assertEqual(ended.stderr, f"hvdrun: localhost and {own} are names of one host, whose slots add up\n")
+
+    def in_namespaces(self, script, *arguments):
+        """Returns the hosts of the ranks, where a script has changed names before."""
+        ended = subprocess.run(["unshare", "--mount", "--uts", "sh", "-c", f'{script} && exec "$@"', "sh", HVDRUN, *arguments, "--dry-run", "./train"],
+                               capture_output=True, text=True, timeout=PATIENCE, cwd=self.folder, env=self.environment())
+        if "unshare:" in ended.stderr or "mount:" in ended.stderr:
+            self.skipTest("this user may make no namespaces")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        return re.findall(r"(?m)^\[\d+\] (?:ssh -o BatchMode=yes (\S+) )?.*HVD_LOCAL_RANK=(\d+)", ended.stdout)
+
+    def test_hosts_of_other_domains_are_other_hosts(self):
+        self.assertEqual(self.in_namespaces("hostname a.x", "-H", "a.y,a,a.x:2"), [("a.y", "0"), ("a", "0"), ("", "0"), ("", "1")])
+        self.assertEqual(self.in_namespaces("hostname a", "-H", "a.y,a"), [("a.y", "0"), ("", "0")])
+
+    def test_names_with_a_common_address_are_one_host(self):
+        (self.folder / "names").write_text("10.1.1.1 n1 n1.lan\n10.1.1.2 n2\n127.0.0.1 localhost\n127.0.1.1 me.lan\n")
+        self.assertEqual(self.in_namespaces("mount --bind names /etc/hosts", "-H", "n1:1,n2:1,n1.lan:1,me.lan,localhost"),
+                         [("n1", "0"), ("n1", "1"), ("n2", "0"), ("", "0"), ("", "1")])
 
     def test_np_is_spelled_in_all_ways(self):
         for words in (["-np", "2"], ["--num-proc", "2"], ["--num-proc=2"], ["--np", "2"]):

@@ -398,6 +398,34 @@ TEST_CASE("a discovery script that fails in silence has none of the words of an 
     CHECK(why(200) == "it ended with exit code 4");
 }
 
+TEST_CASE("a host is this one by its full name, and not by the first label of a name") {
+    CHECK(is_own_name("a.x", "a.x"));
+    CHECK(is_own_name("A.X.", "a.x"));
+    for (const char* other : {"a.y", "a", "a.x.y", "b.x", "", "."})
+        CHECK(!is_own_name(other, "a.x"));
+    CHECK(!is_own_name("a.x", "a"));
+}
+
+TEST_CASE("two names of one host are one host, whose slots add up, and that is said once") {
+    std::vector<std::string> said;
+    const host_list one = with_one_name_each({{"localhost", 1},
+                                              {"no.such.host", 2},
+                                              {"127.0.0.1", 3},
+                                              {"::1", 1},
+                                              {"user@localhost", 1}},
+                                             said);
+    REQUIRE(one.size() == 3);
+    CHECK(one[0].host == "localhost");
+    CHECK(one[0].slots == 5);
+    CHECK(one[1].slots == 2);
+    CHECK(one[2].host == "user@localhost");
+    REQUIRE(said.size() == 2);
+    CHECK(said[0] == "localhost and 127.0.0.1 are names of one host, whose slots add up");
+    const host_list again = with_one_name_each({{"127.0.0.1", 2}}, said);
+    CHECK(again[0].host == "localhost");
+    CHECK(said.size() == 2);
+}
+
 TEST_CASE("the folders of ranks have as many digits as the last one needs") {
     const hvd_test::temporary_directory folder;
     const auto name = [&](int rank, int ranks) {

@@ -55,17 +55,6 @@ std::string read_host(std::string_view text, host_slots& result) {
 
 int sum(int a, int b) { return int(std::min<std::int64_t>(std::int64_t(a) + b, INT_MAX)); }
 
-void add(host_list& hosts, host_slots more) {
-    if (more.slots == 0) more.slots = 1;
-    for (host_slots& known : hosts) {
-        if (known.host == more.host) {
-            known.slots = sum(known.slots, more.slots);
-            return;
-        }
-    }
-    hosts.push_back(more);
-}
-
 std::vector<std::string_view> words_of(std::string_view line) {
     std::vector<std::string_view> result;
     for (;;) {
@@ -99,11 +88,22 @@ std::string read_line(std::string_view line, host_list& hosts) {
     }
     if (!has_slots && most != most_slots) one.slots = most;
     if (one.slots > most) return "slots are more than max_slots";
-    add(hosts, one);
+    add_slots(hosts, one);
     return "";
 }
 
 }  // namespace
+
+void add_slots(host_list& hosts, host_slots more) {
+    if (more.slots == 0) more.slots = 1;
+    for (host_slots& known : hosts) {
+        if (known.host == more.host) {
+            known.slots = sum(known.slots, more.slots);
+            return;
+        }
+    }
+    hosts.push_back(more);
+}
 
 host_list parse_hosts(const std::string& text) {
     host_list result;
@@ -114,7 +114,7 @@ host_list parse_hosts(const std::string& text) {
         host_slots host;
         if (const std::string why = read_host(one, host); !why.empty())
             throw usage_failure("-H " + text + ": \"" + std::string(one) + "\": " + why);
-        add(result, host);
+        add_slots(result, host);
         if (comma == std::string_view::npos) return result;
         rest.remove_prefix(comma + 1);
     }
@@ -148,7 +148,7 @@ host_list read_discovered(const std::string& text, int slots_per_host) {
         const std::string why = all.size() > 1 ? "host:slots was expected" : read_host(all[0], one);
         if (!why.empty()) throw failure(1, "it has printed \"" + std::string(line) + "\": " + why);
         if (one.slots == 0) one.slots = slots_per_host;
-        add(result, one);
+        add_slots(result, one);
     }
     return result;
 }

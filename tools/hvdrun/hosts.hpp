@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace hvdrun {
@@ -39,6 +40,17 @@ int number_of_slots(const host_list& hosts);
 
 // Fills the hosts with ranks in their order.
 std::vector<placement> place(const host_list& hosts, int ranks);
+
+// Gives a host more slots, or adds it.
+void add_slots(host_list& hosts, host_slots more);
+
+// True if this is the full name of this host, which is `own`. Hosts of different domains may have
+// the same first label.
+bool is_own_name(std::string_view name, std::string_view own);
+
+// Gives each host the first of its names: names of this host, and those with a common address, are
+// one host, whose slots add up. `said` gets a message for each name that is not the first one.
+host_list with_one_name_each(const host_list& hosts, std::vector<std::string>& said);
 
 // Tells which of them are on this host.
 void find_local(std::vector<placement>& places);

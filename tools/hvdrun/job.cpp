@@ -208,7 +208,9 @@ void job::look_at_hosts() {
     if (before <= 0 && discovery_->is_running()) guard_.watch(discovery_->id());
     if (!has_ended) return;
     if (discovery_->why().empty()) {
-        slots_.set_hosts(discovery_->hosts());
+        std::vector<std::string> said;
+        slots_.set_hosts(with_one_name_each(discovery_->hosts(), said));
+        for (const std::string& text : said) screen_.say(text);
     } else if (discovery_->why() != why_not_discovered_) {
         events_.add("not_discovered", {{"why", discovery_->why()}});
         screen_.say("--host-discovery-script " + options_.discovery_script + ": " +

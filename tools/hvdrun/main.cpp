@@ -29,6 +29,14 @@ host_list hosts_of(const options& o) {
     return {{"localhost", std::max({o.ranks, o.max_np, 1})}};
 }
 
+// The hosts for ranks that hvdrun starts itself.
+host_list distinct_hosts(const options& o) {
+    std::vector<std::string> said;
+    const host_list hosts = with_one_name_each(hosts_of(o), said);
+    for (const std::string& text : said) std::fprintf(stderr, "hvdrun: %s\n", text.c_str());
+    return hosts;
+}
+
 // An elastic job begins with as many ranks as there is room for.
 std::vector<placement> places_of(const options& o, const host_list& hosts) {
     return place(hosts, std::max(o.ranks, std::min(o.max_np, number_of_slots(hosts))));
@@ -45,7 +53,7 @@ int run_by_mpi(const options& o) {
 // Each run asks for the hosts that are there. A signal that comes between two runs ends hvdrun, as
 // it does before the first.
 run_end run_job(const options& o, job_records& records) {
-    const host_list hosts = hosts_of(o);
+    const host_list hosts = distinct_hosts(o);
     std::vector<placement> places = places_of(o, hosts);
     find_local(places);
     const run_end ended = job(o, hosts, places, records).run();
@@ -59,7 +67,7 @@ int run(const options& o) {
     if (o.check) return check_hosts(o, hosts_of(o));
     if (o.chosen == backend::mpi) return run_by_mpi(o);
     if (o.dry_run) {
-        std::vector<placement> places = places_of(o, hosts_of(o));
+        std::vector<placement> places = places_of(o, distinct_hosts(o));
         find_local(places);
         print_job(o, places);
         return 0;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <string_view>
 
 #include <arpa/inet.h>
@@ -10,6 +12,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -97,35 +100,96 @@ std::string first_address() {
     return "127.0.0.1";
 }
 
-std::string_view short_name(std::string_view name) { return name.substr(0, name.find('.')); }
+bool is_loopback(const std::string& address) {
+    return address.rfind("127.", 0) == 0 || address == "::1";
+}
 
-bool is_this_host(const std::string& name) {
-    if (name == "localhost" || name == "127.0.0.1" || name == "::1") return true;
-    if (name.find('@') != std::string::npos) return false;
+std::set<std::string> addresses_printed(const std::string& name) {
+    std::set<std::string> result;
+    const found_addresses found = addresses_of(name);
+    for (const addrinfo* a = found.get(); a != nullptr; a = a->ai_next)
+        result.insert(printed(a->ai_addr));
+    return result;
+}
+
+std::set<std::string> own_addresses() {
+    std::set<std::string> result;
+    const own_interfaces list = interfaces();
+    for (const ifaddrs* i = list.get(); i != nullptr; i = i->ifa_next)
+        if (i->ifa_addr != nullptr) result.insert(printed(i->ifa_addr));
+    result.erase("");
+    return result;
+}
+
+bool have_common(const std::set<std::string>& a, const std::set<std::string>& b) {
+    return std::any_of(a.begin(), a.end(), [&](const auto& one) { return b.count(one) > 0; });
+}
+
+std::string own_name() {
     char own[256] = "";
     gethostname(own, sizeof own - 1);
-    if (name == own) return true;
-    // A short name and a full one of the same host.
-    const bool one_is_short = short_name(name) == name || short_name(own) == own;
-    if (one_is_short && short_name(name) == short_name(own)) return true;
-    const found_addresses found = addresses_of(name);
-    const own_interfaces list = interfaces();
-    for (const addrinfo* a = found.get(); a != nullptr; a = a->ai_next)
-        for (const ifaddrs* i = list.get(); i != nullptr; i = i->ifa_next)
-            if (i->ifa_addr != nullptr && i->ifa_addr->sa_family == a->ai_family &&
-                printed(i->ifa_addr) == printed(a->ai_addr))
-                return true;
-    return false;
+    return own;
+}
+
+// A name with a user is left to ssh: it is another host than any.
+bool has_user(const std::string& name) { return name.find('@') != std::string::npos; }
+
+// A name that is listed.
+struct known_name {
+    bool is_local = false;
+    std::set<std::string> addresses = {};
+
+    bool is_same_host(const known_name& other) const {
+        return (is_local && other.is_local) || have_common(addresses, other.addresses);
+    }
+};
+
+known_name look_up(const std::string& name) {
+    if (has_user(name)) return {};
+    if (name == "localhost" || is_own_name(name, own_name())) return {true};
+    known_name found{false, addresses_printed(name)};
+    found.is_local = std::any_of(found.addresses.begin(), found.addresses.end(), is_loopback) ||
+                     have_common(found.addresses, own_addresses());
+    return found;
+}
+
+// To look a name up can take seconds, so that each is looked up once.
+const known_name& known(const std::string& name) {
+    static std::map<std::string, known_name> all;
+    const auto found = all.find(name);
+    return found != all.end() ? found->second : all.emplace(name, look_up(name)).first->second;
 }
 
 }  // namespace
 
-void find_local(std::vector<placement>& places) {
-    static std::map<std::string, bool> known;  // to look a name up can take seconds
-    for (placement& place : places) {
-        if (known.count(place.host) == 0) known[place.host] = is_this_host(place.host);
-        place.is_local = known[place.host];
+bool is_own_name(std::string_view name, std::string_view own) {
+    if (name.ends_with('.')) name.remove_suffix(1);
+    return name.size() == own.size() && strncasecmp(name.data(), own.data(), own.size()) == 0;
+}
+
+host_list with_one_name_each(const host_list& hosts, std::vector<std::string>& said) {
+    static std::vector<std::string> first_names;     // in the order in which they were listed
+    static std::map<std::string, std::string> told;  // other names, with the first ones
+    host_list result;
+    for (host_slots one : hosts) {
+        const auto same =
+            std::find_if(first_names.begin(), first_names.end(), [&](const std::string& name) {
+                return name == one.host || known(name).is_same_host(known(one.host));
+            });
+        if (same == first_names.end()) first_names.push_back(one.host);
+        else if (*same != one.host) {
+            if (told.emplace(one.host, *same).second)
+                said.push_back(*same + " and " + one.host +
+                               " are names of one host, whose slots add up");
+            one.host = *same;
+        }
+        add_slots(result, one);
     }
+    return result;
+}
+
+void find_local(std::vector<placement>& places) {
+    for (placement& place : places) place.is_local = known(place.host).is_local;
 }
 
 std::string own_address(const std::vector<placement>& places, const std::string& interface,
