@@ -18,10 +18,29 @@ STUBBORN = "trap '' TERM; touch here.$HVD_RANK; while :; do sleep 0.05; done"
 
 class Jobs(LauncherTest):
     def test_each_rank_is_told_its_place(self):
-        ended = self.run_it("-np", 3, "-x", "HVD_RANK=9", "sh", "-c",
+        ended = self.run_it("-np", 3, "sh", "-c",
                             "echo $HVD_RANK $HVD_SIZE $HVD_LOCAL_RANK $HVD_LOCAL_SIZE $HVD_RENDEZVOUS_SERVED ${HVD_RENDEZVOUS%:*}", HVD_SIZE="7")
         self.assertEqual(sorted(ended.stdout.splitlines()), [f"[{r}]<stdout>:{r} 3 {r} 3 1 127.0.0.1" for r in range(3)])
         self.assertEqual(ended.returncode, 0)
+
+    def test_a_job_inside_a_rank_of_another_launcher_is_a_job_of_its_own(self):
+        for outer in ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}, {"PMI_SIZE": "2", "PMI_RANK": "1"}, {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}):
+            for size in (1, 2, 3, 4):
+                ended = self.run_it("-np", size, os.environ["HVD_TCP_PROGRAM"], **outer)
+                self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+                self.assertEqual(sorted(line.partition(":")[2].partition(",")[0] for line in ended.stdout.splitlines()), [f"rank {r} of {size}" for r in range(size)])
+
+    def test_a_job_inside_a_rank_of_hvdrun_is_a_job_of_its_own(self):
+        ended = self.run_it("-np", 2, HVDRUN, "-np", 2, os.environ["HVD_TCP_PROGRAM"])
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        self.assertEqual(sorted(line.rpartition("]<stdout>:")[2].partition(",")[0] for line in ended.stdout.splitlines()), ["rank 0 of 2"] * 2 + ["rank 1 of 2"] * 2)
+
+    def test_variables_of_the_environment_that_hvdrun_replaces_are_told(self):
+        ended = self.run_it("-np", 1, "--network-interface", "lo", "true", HVD_SECRET="ab" * 32, HVD_SIZE="7", HVD_NETWORK_INTERFACE="eth7")
+        self.assertEqual((ended.returncode, sorted(ended.stderr.splitlines())), (0, [
+            "hvdrun: --network-interface lo holds, and not eth7 of HVD_NETWORK_INTERFACE",
+            "hvdrun: the environment has HVD_SECRET, which no rank sees: hvdrun sets this variable, by --secret-file",
+            "hvdrun: the environment has HVD_SIZE, which no rank sees: hvdrun sets this variable"]))
 
     def test_jobs_of_one_host_at_once_have_rendezvous_of_their_own(self):
         both = [self.start_it("-np", 1, "sh", "-c", f"echo $HVD_RENDEZVOUS; {STAYS}") for _ in range(2)]

@@ -10,7 +10,7 @@ import unittest
 from launching import HVDRUN, LauncherTest, PATIENCE
 
 
-class Options(LauncherTest):
+class CommandLine(LauncherTest):
     def placed(self, *arguments, said=(), **more):
         """Returns (host, rank, size, local rank, local size) for each rank."""
         ended = self.run_it(*arguments, "--dry-run", "./train", **more)
@@ -22,6 +22,8 @@ class Options(LauncherTest):
             result.append((host[1] if host else "here", number["RANK"], number["SIZE"], number["LOCAL_RANK"], number["LOCAL_SIZE"]))
         return result
 
+
+class Options(CommandLine):
     def test_ranks_fill_hosts_in_their_order(self):
         self.assertEqual(self.placed("-np", 4, "-H", "a:1,localhost:2,b:7"),
                          [("a", 0, 4, 0, 1), ("here", 1, 4, 0, 2), ("here", 2, 4, 1, 2), ("b", 3, 4, 0, 1)])
@@ -50,6 +52,17 @@ class Options(LauncherTest):
         self.assertEqual(ended.returncode, 0, ended.stderr)
         return re.findall(r"(?m)^\[\d+\] (?:ssh -o BatchMode=yes (\S+) )?.*HVD_LOCAL_RANK=(\d+)", ended.stdout)
 
+    def test_numbers_are_decimal_everywhere(self):
+        (self.folder / "hosts").write_text("a slots=010\n")
+        for words, ranks in ((["-np", "010"], 10), (["-n", "08"], 8), (["-H", "a:010"], 10), (["--hostfile", "hosts"], 10), (["-np", "00000000000000000002"], 2)):
+            self.assertEqual(len(self.placed(*words)), ranks, words)
+        for word in ("0x2", "0b1", "+2", " 2", "2 ", "1e0", "2.0", "1'0"):
+            self.assert_refused(["-np", word, "./train"], f'-np: "{word}" is no whole number')
+            self.assert_refused(["-H", f"a:{word}", "./train"], "slots must be a number")
+        for word in ("inf", "nan", "0x1p3", "+1", " 1", "1s", ""):
+            self.assert_refused(["-np", 1, "--kill-after", word, "./train"], f'--kill-after: "{word}" is no number from 0 on')
+        self.assertEqual(len(self.placed("-np", 1, "--kill-after", "1e1", "--start-timeout", "007.5")), 1)
+
     def test_hosts_of_other_domains_are_other_hosts(self):
         self.assertEqual(self.in_namespaces("hostname a.x", "-H", "a.y,a,a.x:2"), [("a.y", "0"), ("a", "0"), ("", "0"), ("", "1")])
         self.assertEqual(self.in_namespaces("hostname a", "-H", "a.y,a"), [("a.y", "0"), ("", "0")])
@@ -60,20 +73,86 @@ class Options(LauncherTest):
                          [("n1", "0"), ("n1", "1"), ("n2", "0"), ("", "0"), ("", "1")])
 
     def test_np_is_spelled_in_all_ways(self):
-        for words in (["-np", "2"], ["--num-proc", "2"], ["--num-proc=2"], ["--np", "2"]):
+        for words in (["-np", "2"], ["-np=2"], ["-n", "2"], ["-n2"], ["--num-proc", "2"], ["--num-proc=2"], ["--np", "2"]):
             self.assertEqual(len(self.placed(*words)), 2)
+
+    def test_hosts_are_spelled_in_the_ways_of_other_launchers(self):
+        (self.folder / "hosts").write_text("a slots=1\nb slots=2\n")
+        for words in (["-H", "a,b:2"], ["-Ha,b:2"], ["-host", "a,b:2"], ["-hosts", "a,b:2"], ["-hosts=a,b:2"], ["--host", "a,b:2"], ["--hosts=a,b:2"], ["--hostfile", "hosts"],
+                      ["-hostfile", "hosts"], ["-hostfile=hosts"], ["-machinefile", "hosts"], ["--machinefile=hosts"]):
+            self.assertEqual([host for host, *_ in self.placed(*words)], ["a", "b", "b"], words)
+
+    def test_the_port_and_the_key_of_ssh(self):
+        for words, ssh in ((["-p", 2222], "-p 2222"), (["-p2222"], "-p 2222"), (["-i", "my key"], "-i 'my key'"), (["--ssh-port", 7, "--ssh-identity-file", "k"], "-p 7 -i k")):
+            ended = self.run_it("-H", "a", *words, "--dry-run", "./train")
+            self.assertIn(f"[0] ssh -o BatchMode=yes {ssh} a {{command}}: ", ended.stdout)
+        self.assert_refused(["-H", "a", "-p", 0, "./train"], '-p: "0" is no whole number from 1 to 65535')
+        self.assert_refused(["-H", "a", "-i", "k", "--ssh-command", "ssh {host} {command}", "./train"], "-p and -i", "--ssh-command")
+
+    def test_settings_of_horovod_are_variables_for_all_ranks(self):
+        (self.folder / "run.yaml").write_text("")
+        for words, variable, value in ((["--config-file", "run.yaml"], "CONFIG", "run.yaml"), (["--timeline-filename", "t{rank}.json"], "TIMELINE_FILE", "'t{rank}.json'"),
+                                       (["--timeline-mark-cycles"], "TIMELINE_MARK_UNITS", "1"), (["--autotune"], "AUTOTUNE", "1"), (["--autotune-log-file", "l"], "AUTOTUNE_LOG", "l"),
+                                       (["--autotune-warmup-samples", 3], "AUTOTUNE_WARMUP_STEPS", "3"), (["--autotune-steps-per-sample", "07"], "AUTOTUNE_STEPS_PER_SAMPLE", "7"),
+                                       (["--fusion-threshold-mb", 64], "ENGINE_FUSION_THRESHOLD", "64MiB"), (["--cycle-time-ms", 3.5], "ENGINE_CYCLE_TIME", "3500us"),
+                                       (["--cache-capacity", 9], "ENGINE_CACHE_CAPACITY", "9"), (["--disable-cache"], "ENGINE_CACHE_CAPACITY", "0"),
+                                       (["--no-stall-check"], "ENGINE_STALL_WARN", "0"), (["--stall-check-warning-time-seconds", 60], "ENGINE_STALL_WARN", "60000000us"),
+                                       (["--stall-check-shutdown-time-seconds=1"], "ENGINE_STALL_ABORT", "1000000us"), (["--thread-affinity", "0,1"], "CPUS", "0,1")):
+            ended = self.run_it("-H", "localhost:1,a:1", *words, "--dry-run", "./train")
+            self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+            self.assertEqual(ended.stdout.count(f" HVD_{variable}={value} "), 2, ended.stdout)
+        ended = self.run_it("-np", 2, "--autotune", "--fusion-threshold-mb", 1, "printenv", "HVD_ENGINE_FUSION_THRESHOLD")
+        self.assertEqual(sorted(ended.stdout.splitlines()), ["[0]<stdout>:1MiB", "[1]<stdout>:1MiB"])
+        for words, text in {("--fusion-threshold-mb", "64MB"): "from 0 to 1048576", ("--cycle-time-ms", "-1"): "from 0 to 2592000000", ("--cache-capacity", "0x9"): "whole number",
+                            ("--timeline-filename", ""): "value", ("--config-file", "absent.yaml"): "cannot be read"}.items():
+            self.assert_refused(["-np", 2, *words, "./train"], words[0], text)
+
+    def test_values_of_the_user_are_not_replaced_in_silence(self):
+        self.assert_refused(["-np", 1, "--autotune", "-x", "HVD_AUTOTUNE=0", "./train"], "--autotune sets HVD_AUTOTUNE=1", "HVD_AUTOTUNE=0")
+        self.assert_refused(["-np", 1, "--cache-capacity", 3, "--disable-cache", "./train"], "HVD_ENGINE_CACHE_CAPACITY=3", "HVD_ENGINE_CACHE_CAPACITY=0")
+        self.assert_refused(["-np", 1, "-x", "A=1", "-x", "A=2", "./train"], "-x A: it is given twice")
+        ended = self.run_it("-np", 1, "--autotune", "-x", "HVD_AUTOTUNE=1", "-x", "A=1", "-x", "A=1", "printenv", "HVD_AUTOTUNE")
+        self.assertEqual((ended.stdout, ended.stderr), ("[0]<stdout>:1\n", ""))
+        ended = self.run_it("-np", 1, "--autotune", "printenv", "HVD_AUTOTUNE", HVD_AUTOTUNE="0")
+        self.assertEqual((ended.stdout, ended.stderr), ("[0]<stdout>:1\n", "hvdrun: --autotune sets HVD_AUTOTUNE=1 in the place of 0, which the environment has\n"))
+        for name, option in {"HVD_RANK": "", "HVD_LOCAL_SIZE": "", "HVD_RENDEZVOUS": "", "HVD_SECRET": "--secret-file", "HVD_SECRET_FILE": "--secret-file",
+                             "HVD_ELASTIC_MIN_SIZE": "--min-np", "HVD_ELASTIC_TIMEOUT": "--elastic-timeout", "HVD_ELASTIC_CUT_OFF": "--start-timeout"}.items():
+            self.assert_refused(["-np", 1, "-x", f"{name}=1", "./train"], f"-x {name}: hvdrun sets this variable", option)
+        self.assert_refused(["-np", 1, "--network-interface", "lo", "-x", "HVD_NETWORK_INTERFACE=eth1", "./train"], "--network-interface")
+
+    def test_options_of_other_launchers_are_refused_with_those_of_hvdrun(self):
+        for word, ours in {"-ppn": "-H host:slots", "-N": "-H host:slots", "--npernode": "-H host:slots", "--mca": "--mpi-args", "-genv": "-x NAME=VALUE", "-iface": "--network-interface",
+                           "--log-level": "--verbose", "--gloo": "--backend tcp", "--mpi": "--backend mpi", "--check-build": "--check", "-wdir": "folder", "--oversubscribe": "-np",
+                           "--tag-output": "rank"}.items():
+            self.assert_refused([word, "1", "./train"], f"{word}: there is no such option; ", ours)
+        for word in ("-hostz", "-hello", "-nx", "-verb", "-q", "--hosts-file", "-npx", "-pe"):
+            self.assert_refused([word, "1", "./train"], f"{word}: there is no such option (hvdrun --help lists them)")
+        self.assert_refused(["--verbose=1", "./train"], "--verbose=1: this option takes no value")
 
     def test_hostfiles_have_horovods_and_open_mpis_forms(self):
         (self.folder / "hosts").write_text("# a comment\n\na slots=2\nb:1 # here too\n  localhost   slots=1 max_slots=4\r\nc max-slots=1\na\n")
         for option in ("--hostfile", "-hostfile"):
             self.assertEqual([host for host, *_ in self.placed(option, "hosts")], ["a", "a", "a", "b", "here", "c"])
 
+    def test_hostfiles_of_other_launchers_are_read(self):
+        for text, hosts in {"a slots = 2 max-slots=2\nb count=1\nc cpu=1": "aabc",  # Open MPI
+                            "a\na\nb": "aab",  # PBS, LSF, Slurm's SLURM_HOSTFILE
+                            "a*2\nb": "aab", "a:2\nb:1": "aab",  # Slurm's, MPICH's
+                            "a slots_max=2": "aa"}.items():
+            (self.folder / "hosts").write_text(text)
+            self.assertEqual([host for host, *_ in self.placed("--hostfile", "hosts")], list(hosts), text)
+        (self.folder / "hosts").write_text("a username=me slots=1\nb:1 user=you\n")
+        self.assertEqual([host for host, *_ in self.placed("--hostfile", "hosts")], ["me@a", "you@b"])
+
     def test_errors_of_a_hostfile_name_file_line_and_text(self):
         for line, why in {"a slots=0": "slots must be a number from 1", "a slots=two": "slots must be a number", "a slots": "slots must be",
                           "a:x": "slots must be a number", "a 2": "slots=N or max_slots=N was expected", "a slots=2 cpus=3": "slots=N or",
                           "a:2 slots=2": "slots are given twice", "a slots=3 max_slots=2": "more than max_slots", "a,b": "no name of a host",
                           "-oProxyCommand=x": "no name of a host", "[::1 slots=2": "a [ is not closed", "a slots=-1": "slots must be",
-                          "a slots=99999999999": "slots must be"}.items():
+                          "a slots=99999999999": "slots must be",
+                          "a slots=0x2": "slots must be", "a:2 ifname=ib0": "--network-interface", "a binding=user:0": "binds no rank", "a port=22": "-p gives",
+                          "n[1-3]": "scontrol show hostnames", "rank 0=a slot=1": "slots=N or", "a*0": "slots must be", "a:2*2": "slots are given twice",
+                          "^a": "no name of a host", "a 2 all.q@a UNDEFINED": "slots=N or"}.items():
             (self.folder / "hosts").write_text(f"b slots=1\n{line}\n")
             self.assert_refused(["--hostfile", "hosts", "./train"], f'hosts:2: "{line}": ', why)
         (self.folder / "hosts").write_text("# nobody\n")
@@ -145,6 +224,41 @@ class Options(LauncherTest):
     def test_help_and_version_are_printed(self):
         self.assertIn("--num-proc", self.run_it("--help").stdout)
         self.assertRegex(self.run_it("--version").stdout, r"^hvdrun \d+\.\d+\.\d+\n$")
+
+
+class Allocations(CommandLine):
+    """The files and variables of batch systems, as their manuals have them."""
+
+    def file(self, text):
+        (self.folder / "given").write_text(text)
+        return str(self.folder / "given")
+
+    def test_hosts_of_an_allocation_are_used(self):
+        expected = [("n1", 0, 3, 0, 2), ("n1", 1, 3, 1, 2), ("n2", 2, 3, 0, 1)]
+        for variables in ({"LSB_DJOB_HOSTFILE": self.file("n1\nn1\nn2\n"), "LSB_MCPU_HOSTS": "n9 7"}, {"LSB_MCPU_HOSTS": "n1 2 n2 1"}, {"PBS_NODEFILE": self.file("n1\nn1\nn2\n")}):
+            self.assertEqual(self.placed(**variables), expected, variables)
+        sge = {"PE_HOSTFILE": self.file("n1 2 all.q@n1 UNDEFINED\nn2 1 all.q@n2 <NULL>\n")}
+        self.assertEqual(self.placed(**sge), expected)
+        self.assertEqual(self.placed("-np", 2, **sge), [("n1", 0, 2, 0, 2), ("n1", 1, 2, 1, 2)])
+        # What the command line says wins.
+        self.assertEqual([host for host, *_ in self.placed("-H", "b:2", **sge)], ["b", "b"])
+        self.assertEqual([host for host, *_ in self.placed("--min-np", 1, "--host-discovery-script", "echo c:1", **sge)], ["c"])
+
+    def test_a_rank_of_another_job_has_no_allocation(self):
+        for inside in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "HVD_RENDEZVOUS_SERVED"):
+            self.assertEqual([host for host, *_ in self.placed("-np", 2, LSB_MCPU_HOSTS="n1 2", **{inside: "0"})], ["here", "here"])
+
+    def test_an_allocation_that_cannot_be_read_is_refused(self):
+        for variable, text, why in (("PBS_NODEFILE", "n1\n-x\n", ':2: "-x": the name of a host was expected'), ("LSB_DJOB_HOSTFILE", "n1 2\n", ':1: "n1 2": the name'),
+                                    ("PE_HOSTFILE", "n1 2 q u\nn2 0x1 q u\n", ':2: "n2 0x1 q u": a host and its slots'), ("PE_HOSTFILE", "n1\n", "its slots"),
+                                    ("PBS_NODEFILE", "", "names no host")):
+            ended = self.run_it("./train", **{variable: self.file(text)})
+            self.assertEqual((ended.returncode, ended.stderr.count("\n")), (2, 1))
+            self.assertIn(f"hvdrun: {variable}={self.folder}/given{why if why[0] == ':' else ''}", ended.stderr)
+            self.assertIn(why, ended.stderr)
+        self.assertIn("PBS_NODEFILE=absent: the file cannot be read", self.run_it("./train", PBS_NODEFILE="absent").stderr)
+        for text in ("n1", "n1 2 n2", "n1 02x", "2 n1 0"):
+            self.assertIn(f'LSB_MCPU_HOSTS: "{text}": hosts, each with its slots', self.run_it("./train", LSB_MCPU_HOSTS=text).stderr)
 
 
 if __name__ == "__main__":

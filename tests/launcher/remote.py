@@ -49,6 +49,14 @@ class Remote(LauncherTest):
         self.assertLessEqual({"MINE", "HVD_TUNING", "HVD_RANK", "HVD_SECRET_FILE"}, names)
         self.assertFalse({"OTHERS", "HVD_SECRET"} & names, names)
 
+    def test_odd_names_and_values_of_variables_keep_no_rank_from_starting(self):
+        odd = {"HVD_A.B": "1", "HVD_%": "2", "HVD_ ": "3", "BASH_FUNC_f%%": "() { :; }", "HVD_NEWLINE": "\nend\n'", "HVD_BYTES": "\udcff\udcfe"}
+        for shell in ("bash", "dash", "busybox sh"):
+            if shutil.which(shell.split()[0]):
+                ended = self.there("a", "-x", "PATH=/nowhere", "-x", "IFS=x", "-x", "UID=7", "-x", "p=1", "-x", "s=2", "/bin/sh", "-c", 'echo "$p|$s|$PATH|$HVD_NEWLINE"',
+                                   ssh=f"{shell} -c {{command}}", **odd)
+                self.assertEqual((ended.returncode, ended.stdout.replace("[0]<stdout>:", "")), (0, "1|2|/nowhere|\nend\n'\n"), (shell, ended.stderr))
+
     def test_any_shell_of_a_user_will_do(self):
         for shell in ("bash", "dash", "busybox sh", "zsh", "csh", "fish"):
             if shutil.which(shell.split()[0]):

@@ -3,24 +3,19 @@
 #include "hosts.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <climits>
 #include <cstdint>
-#include <fstream>
 #include <string_view>
 
 #include "failure.hpp"
+#include "numbers.hpp"
 
 namespace hvdrun {
 namespace {
 
-constexpr int most_slots = 1 << 16;
+int sum(int a, int b) { return int(std::min<std::int64_t>(std::int64_t(a) + b, INT_MAX)); }
 
-bool read_number(std::string_view text, int& number) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    return error == std::errc() && end == text.data() + text.size() && number > 0 &&
-           number <= most_slots;
-}
+}  // namespace
 
 bool is_host(std::string_view name) {
     if (name.empty() || name.front() == '-') return false;
@@ -32,8 +27,33 @@ bool is_host(std::string_view name) {
     return true;
 }
 
-// `name`, `name:slots` or `[IPv6]:slots`; slots that are not given are 0. Returns why it is none
-// of them, or an empty string.
+bool read_slots(std::string_view text, int& number) {
+    return read_decimal(text, number) && number > 0 && number <= most_slots;
+}
+
+std::vector<std::string_view> words_of(std::string_view line) {
+    std::vector<std::string_view> result;
+    for (;;) {
+        const std::size_t begin = line.find_first_not_of(" \t\r");
+        if (begin == std::string_view::npos) return result;
+        line.remove_prefix(begin);
+        const std::size_t end = line.find_first_of(" \t\r");
+        result.push_back(line.substr(0, end));
+        line.remove_prefix(result.back().size());
+    }
+}
+
+void add_slots(host_list& hosts, host_slots more) {
+    if (more.slots == 0) more.slots = 1;
+    for (host_slots& known : hosts) {
+        if (known.host == more.host) {
+            known.slots = sum(known.slots, more.slots);
+            return;
+        }
+    }
+    hosts.push_back(more);
+}
+
 std::string read_host(std::string_view text, host_slots& result) {
     std::string_view name = text, slots;
     if (!text.empty() && text.front() == '[') {
@@ -49,60 +69,8 @@ std::string read_host(std::string_view text, host_slots& result) {
     if (!is_host(name)) return "this is no name of a host";
     result.host = name;
     result.slots = 0;
-    if (slots.empty() || read_number(slots.substr(1), result.slots)) return "";
-    return "slots must be a number from 1 to 65536";
-}
-
-int sum(int a, int b) { return int(std::min<std::int64_t>(std::int64_t(a) + b, INT_MAX)); }
-
-std::vector<std::string_view> words_of(std::string_view line) {
-    std::vector<std::string_view> result;
-    for (;;) {
-        const std::size_t begin = line.find_first_not_of(" \t\r");
-        if (begin == std::string_view::npos) return result;
-        line.remove_prefix(begin);
-        const std::size_t end = line.find_first_of(" \t\r");
-        result.push_back(line.substr(0, end));
-        line.remove_prefix(result.back().size());
-    }
-}
-
-// Reads a line of a hostfile without its comment. Returns why it is wrong, or an empty string.
-std::string read_line(std::string_view line, host_list& hosts) {
-    const std::vector<std::string_view> all = words_of(line);
-    if (all.empty()) return "";
-    host_slots one;
-    if (const std::string why = read_host(all[0], one); !why.empty()) return why;
-    bool has_slots = one.slots > 0;
-    int most = most_slots;
-    for (std::size_t i = 1; i < all.size(); ++i) {
-        const std::size_t equals = all[i].find('=');
-        const std::string_view key = all[i].substr(0, equals);
-        const std::string_view value = equals == all[i].npos ? "" : all[i].substr(equals + 1);
-        const bool is_slots = key == "slots", is_most = key == "max_slots" || key == "max-slots";
-        if (!is_slots && !is_most) return "slots=N or max_slots=N was expected";
-        if (is_slots && has_slots) return "slots are given twice";
-        if (!read_number(value, is_slots ? one.slots : most))
-            return std::string(key) + " must be a number from 1 to 65536";
-        has_slots = has_slots || is_slots;
-    }
-    if (!has_slots && most != most_slots) one.slots = most;
-    if (one.slots > most) return "slots are more than max_slots";
-    add_slots(hosts, one);
-    return "";
-}
-
-}  // namespace
-
-void add_slots(host_list& hosts, host_slots more) {
-    if (more.slots == 0) more.slots = 1;
-    for (host_slots& known : hosts) {
-        if (known.host == more.host) {
-            known.slots = sum(known.slots, more.slots);
-            return;
-        }
-    }
-    hosts.push_back(more);
+    if (slots.empty() || read_slots(slots.substr(1), result.slots)) return "";
+    return slots_expected;
 }
 
 host_list parse_hosts(const std::string& text) {
@@ -118,22 +86,6 @@ host_list parse_hosts(const std::string& text) {
         if (comma == std::string_view::npos) return result;
         rest.remove_prefix(comma + 1);
     }
-}
-
-host_list read_hostfile(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) throw usage_failure("--hostfile " + path + ": the file cannot be read");
-    host_list result;
-    int number = 0;
-    for (std::string line; std::getline(file, line);) {
-        ++number;
-        const std::string why = read_line(std::string_view(line).substr(0, line.find('#')), result);
-        if (!why.empty())
-            throw usage_failure(path + ":" + std::to_string(number) + ": \"" + line + "\": " + why);
-    }
-    if (file.bad()) throw usage_failure("--hostfile " + path + ": the file cannot be read");
-    if (result.empty()) throw usage_failure("--hostfile " + path + ": the file names no host");
-    return result;
 }
 
 host_list read_discovered(const std::string& text, int slots_per_host) {

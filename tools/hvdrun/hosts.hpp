@@ -28,8 +28,19 @@ struct placement {
 // more of them.
 host_list parse_hosts(const std::string& text);
 
-// Reads a file of hosts, in Horovod's form or Open MPI's: `host slots=2`, `host:2`, comments
-// after #.
+constexpr int most_slots = 1 << 16;
+constexpr const char* slots_expected = "slots must be a number from 1 to 65536";
+
+// The parts of the texts that name hosts.
+bool is_host(std::string_view name);
+bool read_slots(std::string_view text, int& number);
+std::vector<std::string_view> words_of(std::string_view line);
+// Reads `name`, `name:slots` or `[IPv6]:slots`; slots that are not given are 0. Returns why it is
+// none of them, or an empty string.
+std::string read_host(std::string_view text, host_slots& result);
+
+// Reads a file of hosts, in the forms of Horovod, Open MPI, MPICH and Slurm: `host slots=2`,
+// `host:2`, `host*2`, comments after #.
 host_list read_hostfile(const std::string& path);
 
 // Reads what a command of the user prints: lines `host:slots` or `host`, and comments after #. A

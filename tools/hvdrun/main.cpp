@@ -22,6 +22,10 @@ void open_streams() {
         if (fcntl(stream, F_GETFD) < 0) ::open("/dev/null", O_RDWR);
 }
 
+void say(const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) std::fprintf(stderr, "hvdrun: %s\n", text.c_str());
+}
+
 host_list hosts_of(const options& o) {
     if (!o.discovery_script.empty())
         return discover(o.discovery_script, o.slots_per_host, o.ranks, o.elastic_timeout);
@@ -33,7 +37,7 @@ host_list hosts_of(const options& o) {
 host_list distinct_hosts(const options& o) {
     std::vector<std::string> said;
     const host_list hosts = with_one_name_each(hosts_of(o), said);
-    for (const std::string& text : said) std::fprintf(stderr, "hvdrun: %s\n", text.c_str());
+    say(said);
     return hosts;
 }
 
@@ -64,6 +68,7 @@ run_end run_job(const options& o, job_records& records) {
 }
 
 int run(const options& o) {
+    if (!o.check) say(o.remarks);
     if (o.check) return check_hosts(o, hosts_of(o));
     if (o.chosen == backend::mpi) return run_by_mpi(o);
     if (o.dry_run) {

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "allocation.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "output.hpp"
@@ -225,6 +226,9 @@ std::string mpi_launch::line() const {
 }
 
 mpi_launch launch_by_mpi(const options& o, const std::vector<placement>& places) {
+    if (const std::string outer = launched_by(); !outer.empty() && outer != "HVD_RENDEZVOUS_SERVED")
+        throw usage_failure("--backend mpi: this is a rank of another job (" + outer +
+                            " is set), and no launcher of MPI starts inside of one");
     const mpi_launcher launcher = find_mpi_launcher(o.mpi_launcher);
     parts p{o, used_hosts(places), {launcher.program}};
     environment variables = forwarded(o), own = secret_of_user(o);

@@ -4,15 +4,19 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iomanip>
-#include <iostream>
 #include <limits>
 #include <map>
-#include <sstream>
+
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 
+#include "allocation.hpp"
+#include "command_line.hpp"
+#include "environment.hpp"
 #include "failure.hpp"
+#include "numbers.hpp"
+#include "settings.hpp"
 
 namespace hvdrun {
 namespace {
@@ -20,27 +24,30 @@ namespace {
 // The texts that CLI11 reads, before they are looked at.
 struct raw_options {
     std::string hosts, hostfile, backend = "tcp", mpi_args;
-    std::string ssh_command = "ssh -o BatchMode=yes {host} {command}";
+    std::string ssh_command, ssh_identity;
+    int ssh_port = 0;
     std::vector<std::string> variables;
+    std::vector<std::pair<const setting*, std::string>> settings;
     std::vector<double> cooldown;
 };
 
 constexpr int most_elastic_ranks = 4096;
 
-// Refuses a word that is no number, or is out of bounds. CLI11's own bounds tell only of the
-// latter.
+// Refuses a word that is no number, or is out of bounds, and hands it to CLI11 without zeros before
+// it, which CLI11 would read as octal.
 template <class Number>
 CLI::Validator number(Number low, Number high = std::numeric_limits<Number>::max()) {
-    const auto check = [=](const std::string& word) {
+    const auto check = [=](std::string& word) {
         Number value{};
-        if (CLI::detail::lexical_cast(word, value) && value >= low && value <= high)
+        if (read_decimal(word, value) && value >= low && value <= high) {
+            if constexpr (std::is_integral_v<Number>) word = std::to_string(value);
             return std::string();
-        std::ostringstream text;
-        text << std::setprecision(10) << '"' << word << "\" is no "
-             << (std::is_integral_v<Number> ? "whole " : "") << "number from " << low;
-        if (high < std::numeric_limits<Number>::max()) text << " to " << high;
-        else text << " on";
-        return text.str();
+        }
+        std::string text = "\"" + word + "\" is no " +
+                           (std::is_integral_v<Number> ? "whole " : "") + "number from " +
+                           decimal(double(low));
+        const bool is_open = high == std::numeric_limits<Number>::max();
+        return text + (is_open ? " on" : " to " + decimal(double(high)));
     };
     return CLI::Validator(check, "");
 }
@@ -51,28 +58,39 @@ void describe_elastic(CLI::App& app, options& o, raw_options& raw) {
     const CLI::Validator of_ranks = number(1, most_elastic_ranks);
     app.add_option("--min-np,--min-num-proc", o.min_np,
                    "elastic: the job goes on with so many ranks (-np)")
-        ->check(of_ranks);
+        ->transform(of_ranks);
     app.add_option("--max-np,--max-num-proc", o.max_np,
                    "elastic: it grows to so many, as slots come (-np)")
-        ->check(of_ranks);
+        ->transform(of_ranks);
     app.add_option(
         "--host-discovery-script", o.discovery_script,
         "elastic: a command that prints the hosts: lines host:slots; asked once a second");
     app.add_option("--slots-per-host", o.slots_per_host,
                    "elastic: slots of a host that is printed without a number (1)")
-        ->check(number(1, 1 << 16));
+        ->transform(number(1, 1 << 16));
     app.add_option("--reset-limit", o.reset_limit,
                    "elastic: so many processes may fail before the job does (any number)")
-        ->check(number(0, 1 << 30));
+        ->transform(number(0, 1 << 30));
     app.add_option(
            "--blacklist-cooldown-range", raw.cooldown,
            "elastic: LOW HIGH, seconds before a slot whose process has failed gets another; "
            "they double with each failure in a row (1 60)")
         ->expected(2)
-        ->check(number(shortest_time));
+        ->transform(number(shortest_time));
     app.add_option("--elastic-timeout", o.elastic_timeout,
                    "elastic: seconds in which enough slots and ranks must come (600)")
-        ->check(number(shortest_time, 2'592'000.0));
+        ->transform(number(shortest_time, 2'592'000.0));
+}
+
+void describe_settings(CLI::App& app, raw_options& raw) {
+    for (const setting& one : settings()) {
+        const auto take = [&raw, &one](const std::string& value) {
+            raw.settings.emplace_back(&one, value);
+        };
+        const std::string help = std::string(one.help) + " (" + one.variable + ")";
+        if (has_value(one.kind)) app.add_option_function<std::string>(one.option, take, help);
+        else app.add_flag_callback(one.option, [take] { take(""); }, help);
+    }
 }
 
 void describe(CLI::App& app, options& o, raw_options& raw) {
@@ -81,10 +99,10 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
     app.description(
         "Starts a program of hvd on several ranks: hvdrun [options] program [arguments]. "
         "-np N is short for --num-proc N.");
-    app.add_option("--num-proc,--np", o.ranks, "number of ranks (all slots of the hosts)")
-        ->check(number(1, 1 << 20));
-    app.add_option("-H,--hosts", raw.hosts, "hosts and their slots: host:slots,host:slots");
-    app.add_option("--hostfile", raw.hostfile, "a file of lines \"host slots=N\"");
+    app.add_option("-n,--num-proc,--np", o.ranks, "number of ranks (all slots of the hosts)")
+        ->transform(number(1, 1 << 20));
+    app.add_option("-H,--hosts,--host", raw.hosts, "hosts and their slots: host:slots,host:slots");
+    app.add_option("--hostfile,--machinefile", raw.hostfile, "a file of lines \"host slots=N\"");
     app.add_option("--backend", raw.backend, "tcp or mpi (tcp)")
         ->check(CLI::IsMember({"tcp", "mpi"}));
     app.add_option("--output-filename", o.output_folder,
@@ -95,10 +113,10 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
            "--start-timeout", o.start_timeout,
            "seconds in which remote hosts must start the program, and lost ranks of elastic "
            "jobs come back (30)")
-        ->check(number(shortest_time));
+        ->transform(number(shortest_time));
     app.add_option("--kill-after", o.kill_after,
                    "seconds between SIGTERM and SIGKILL when a job ends (5)")
-        ->check(number(0.0));
+        ->transform(number(0.0));
     app.add_option("--event-log", o.event_log, "a file for events, one JSON object a line");
     app.add_option("-x", raw.variables, "NAME or NAME=VALUE: a variable for all ranks")
         ->take_all()
@@ -107,60 +125,20 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
                    "the interface whose address the ranks are told");
     app.add_option("--ssh-command", raw.ssh_command,
                    "starts {command} on {host} (ssh -o BatchMode=yes {host} {command})");
+    app.add_option("-p,--ssh-port", raw.ssh_port, "the port of ssh")->transform(number(1, 65535));
+    app.add_option("-i,--ssh-identity-file", raw.ssh_identity, "the key of ssh");
     app.add_option("--secret-file", o.secret_file,
                    "a file of mode 0600 with the job's secret (a new one is made)");
     app.add_option("--restart", o.restarts,
                    "so many times the job is started again when it fails (0)")
-        ->check(number(0, 1 << 30));
+        ->transform(number(0, 1 << 30));
     describe_elastic(app, o, raw);
+    describe_settings(app, raw);
     app.add_option("--mpi-args", raw.mpi_args, "more arguments for mpirun, mpiexec or srun");
     app.add_option("--mpi-launcher", o.mpi_launcher, "the program that starts MPI jobs");
     app.add_flag("--verbose", o.verbose, "say what is started where");
     app.add_flag("--dry-run", o.dry_run, "print the commands, and start nothing");
     app.add_flag("--check", o.check, "print a table of the hosts, and start nothing");
-}
-
-// Separates hvdrun's own arguments from the program, which is the first word that is no option.
-// Horovod's and mpirun's -np is no option in POSIX's form. `spelled` tells how the user has spelled
-// an option that CLI11 knows by this name.
-words own_arguments(const CLI::App& app, const words& all, words& program,
-                    std::map<std::string, std::string>& spelled) {
-    words own;
-    std::size_t i = 0;
-    for (; i < all.size(); ++i) {
-        const std::string given = all[i];
-        std::string word = given;
-        if (word == "--") {
-            ++i;
-            break;
-        }
-        if (word.size() < 2 || word[0] != '-') break;
-        if (word == "-np") word = "--num-proc";
-        if (word == "-hostfile") word = "--hostfile";
-        const bool is_long = word[1] == '-';
-        const std::string name = is_long ? word.substr(0, word.find('=')) : word.substr(0, 2);
-        const CLI::Option* option = app.get_option_no_throw(name);
-        if (option == nullptr)
-            throw usage_failure(name + ": there is no such option (hvdrun --help lists them)");
-        spelled[option->get_name()] = word == given ? name : given;
-        own.push_back(word);
-        // The first value may be a part of the word.
-        for (int n = word.size() > name.size() ? 1 : 0; n < option->get_items_expected_min(); ++n) {
-            if (++i == all.size()) throw usage_failure(given + ": a value is missing");
-            own.push_back(all[i]);
-        }
-    }
-    program.assign(all.begin() + std::ptrdiff_t(i), all.end());
-    return own;
-}
-
-bool is_name(const std::string& name) {
-    if (name.empty() || (name[0] >= '0' && name[0] <= '9')) return false;
-    for (const char c : name)
-        if (!(c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-              (c >= '0' && c <= '9')))
-            return false;
-    return true;
 }
 
 std::map<std::string, std::string> variables_of(const std::vector<std::string>& given) {
@@ -170,18 +148,52 @@ std::map<std::string, std::string> variables_of(const std::vector<std::string>& 
         const std::string name = one.substr(0, equals);
         if (!is_name(name)) throw usage_failure("-x " + one + ": this is no name of a variable");
         const char* here = std::getenv(name.c_str());
-        if (equals != std::string::npos) result[name] = one.substr(equals + 1);
-        else if (here != nullptr) result[name] = here;
-        else throw usage_failure("-x " + one + ": the variable is not set");
+        if (equals == std::string::npos && here == nullptr)
+            throw usage_failure("-x " + one + ": the variable is not set");
+        const std::string value = equals != std::string::npos ? one.substr(equals + 1) : here;
+        if (result.emplace(name, value).first->second != value)
+            throw usage_failure("-x " + name + ": it is given twice, with different values");
     }
     return result;
 }
 
-words ssh_words(const std::string& text) {
-    words result = split(text, "--ssh-command");
+// Options are variables for all ranks. One that -x sets to another value is refused; one of the
+// environment gives way, and that is said.
+void add_settings(options& o, const raw_options& raw) {
+    for (const auto& [which, given] : raw.settings) {
+        const std::string value = value_of(*which, given);
+        const std::string name = which->variable;
+        const auto [place, is_new] = o.variables.emplace(name, value);
+        if (place->second != value)
+            throw usage_failure(std::string(which->option) + " sets " + name + "=" + value +
+                                ", and another option sets " + name + "=" + place->second);
+        const char* const here = is_new ? std::getenv(name.c_str()) : nullptr;
+        if (here != nullptr && value != here)
+            o.remarks.push_back(std::string(which->option) + " sets " + name + "=" + value +
+                                " in the place of " + here + ", which the environment has");
+    }
+}
+
+void look_at_variables(const options& o) {
+    for (const auto& [name, value] : o.variables)
+        if (const std::string setter = setter_of(name, o); !setter.empty())
+            throw usage_failure("-x " + name + ": " + setter);
+}
+
+words ssh_words(const raw_options& raw) {
+    if (raw.ssh_command.empty()) {
+        words result = {"ssh", "-o", "BatchMode=yes"};
+        if (raw.ssh_port > 0) result.insert(result.end(), {"-p", std::to_string(raw.ssh_port)});
+        if (!raw.ssh_identity.empty()) result.insert(result.end(), {"-i", raw.ssh_identity});
+        result.insert(result.end(), {"{host}", "{command}"});
+        return result;
+    }
+    if (raw.ssh_port > 0 || !raw.ssh_identity.empty())
+        throw usage_failure("-p and -i are for ssh: --ssh-command has options of its own");
+    words result = split(raw.ssh_command, "--ssh-command");
     for (const std::string& word : result)
         if (word.find("{command}") != std::string::npos) return result;
-    throw usage_failure("--ssh-command " + text + ": it has no {command}");
+    throw usage_failure("--ssh-command " + raw.ssh_command + ": it has no {command}");
 }
 
 void look_at_elastic(options& o, const CLI::App& app, const raw_options& raw, int asked) {
@@ -230,12 +242,19 @@ void look_at(options& o, const CLI::App& app, const raw_options& raw) {
     if (!raw.hostfile.empty()) o.hosts = read_hostfile(raw.hostfile);
     o.chosen = raw.backend == "mpi" ? backend::mpi : backend::tcp;
     o.mpi_args = split(raw.mpi_args, "--mpi-args");
-    o.ssh_command = ssh_words(raw.ssh_command);
+    o.ssh_command = ssh_words(raw);
     o.variables = variables_of(raw.variables);
+    add_settings(o, raw);
+    if (app.count("--config-file") > 0 && ::access(o.variables["HVD_CONFIG"].c_str(), R_OK) != 0)
+        throw usage_failure("--config-file " + o.variables["HVD_CONFIG"] +
+                            ": the file cannot be read");
+    if (o.hosts.empty() && o.discovery_script.empty()) o.hosts = allocated_hosts();
     const int asked = o.ranks;
     if (o.ranks == 0) o.ranks = number_of_slots(o.hosts);
     look_at_elastic(o, app, raw, asked);
+    look_at_variables(o);
     if (o.check) return;
+    for (std::string& text : replaced(o)) o.remarks.push_back(std::move(text));
     if (o.ranks == 0) throw usage_failure("give the number of ranks (-np) or hosts (-H)");
     if (o.program.empty()) throw usage_failure("give the program that is to be started");
     if (o.chosen == backend::mpi && !o.event_log.empty())
@@ -259,16 +278,22 @@ options read_options(int argc, char** argv) {
     CLI::App app("", "hvdrun");
     options result;
     raw_options raw;
-    std::map<std::string, std::string> spelled;
+    command_line line;
     describe(app, result, raw);
+    const auto find = [&](const std::string& name, known_option& known) {
+        const CLI::Option* const option = app.get_option_no_throw(name);
+        if (option != nullptr) known = {option->get_name(), option->get_items_expected_min()};
+        return option != nullptr;
+    };
     try {
-        words own = own_arguments(app, words(argv + 1, argv + argc), result.program, spelled);
-        app.parse(words(own.rbegin(), own.rend()));
+        line = read_words(words(argv + 1, argv + argc), find);
+        app.parse(words(line.own.rbegin(), line.own.rend()));
     } catch (const CLI::Success& end) {
         std::exit(app.exit(end));
     } catch (const CLI::ParseError& error) {
-        throw usage_failure(as_spelled(error.what(), spelled));
+        throw usage_failure(as_spelled(error.what(), line.spelled));
     }
+    result.program = line.program;
     look_at(result, app, raw);
     return result;
 }

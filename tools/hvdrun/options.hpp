@@ -44,7 +44,8 @@ struct options {
     std::string interface;
     words ssh_command;
     std::string secret_file;
-    std::map<std::string, std::string> variables;  // of -x, with their values
+    std::map<std::string, std::string> variables;  // of -x and of settings, with their values
+    std::vector<std::string> remarks;              // for the user, before the job starts
 };
 
 // Reads the command line.

@@ -53,6 +53,15 @@ std::string watcher(double kill_after) {
            "  " + send("KILL") + "; rm -f \"$HVD_SECRET_FILE\" ) >/dev/null 2>&1 &\n";
 }
 
+// Variables of the rank alone: PATH and others may keep the shell from its own commands. One that
+// the shell may not set, as UID, is told and left out.
+std::string exports(const environment& variables) {
+    std::string result;
+    for (const auto& [name, value] : variables)
+        result += "command export " + name + "=" + for_shell(value) + "\n";
+    return result;
+}
+
 }  // namespace
 
 words remote_command(const words& ssh, const std::string& host) {
@@ -82,16 +91,16 @@ std::string remote_script(const remote_rank& rank) {
         rank.secret +
         " >\"$HVD_SECRET_FILE\" || exit 125\n"
         "export HVD_SECRET_FILE\n";
-    for (const auto& [name, value] : rank.variables)
-        s += "export " + name + "=" + for_shell(value) + "\n";
     const std::string folder = for_shell(rank.folder);
     s += "cd " + folder + " || { echo hvdrun: this host has no folder " + folder +
          " >&2; exit 125; }\n"
          "exec 3<&0\nprintf '%s' " +
          for_shell(remote_greeting) +
          "\n"
-         "setsid " +
-         line_of(rank.program) + " </dev/null 3<&- &\np=$!\n" + watcher(rank.kill_after) +
+         "set -- \"$(command -v setsid)\"\n"
+         "( " +
+         exports(rank.variables) + "exec \"$1\" " + line_of(rank.program) +
+         " ) </dev/null 3<&- &\np=$!\n" + watcher(rank.kill_after) +
          "w=$!\n{ wait $p; } 2>/dev/null\nc=$?\nrm -f \"$HVD_SECRET_FILE\"\n" +
          end_group(rank.kill_after) + "kill -KILL $w\nexit $c\n";
     return sent(s);
