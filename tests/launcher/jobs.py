@@ -2,18 +2,25 @@
 # SPDX-FileCopyrightText: The hvd authors
 """Jobs on this host: the variables of ranks, the ends of jobs, and that nothing of them is left."""
 
+import ctypes
 import json
 import os
+import pathlib
 import resource
 import signal
 import socket
+import subprocess
 import unittest
 
-from launching import FAKE_SSH, HVDRUN, LauncherTest, PATIENCE, UNIMPRESSED, command_lines, processes_with, state_of, wait_until
+from launching import FAKE_SSH, HVDRUN, LauncherTest, PATIENCE, UNIMPRESSED, command_lines, processes_with, program_of, state_of, wait_until, with_defaults
 
 # Says that it is there, and stays until something ends it. Its child is one more process that must end.
 STAYS = "touch here.$HVD_RANK; sleep 1000 & wait"
 STUBBORN = "trap '' TERM; touch here.$HVD_RANK; while :; do sleep 0.05; done"
+
+
+def parent_of(pid):
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 class Jobs(LauncherTest):
@@ -148,10 +155,12 @@ class Jobs(LauncherTest):
             ended = self.run_it("-np", 2, file)
             self.assertEqual((ended.returncode, ended.stderr), (126, f"hvdrun: {file}: it cannot be started: {why}\n"))
 
-    def test_interrupts_end_all_ranks(self):
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    def test_each_signal_that_ends_a_process_ends_all_ranks(self):
+        for number in ("HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "USR1", "SEGV", "USR2", "ALRM", "TERM", "STKFLT", "XCPU", "XFSZ", "VTALRM", "PROF", "IO", "PWR", "SYS",
+                       "RTMIN", "RTMAX"):
+            number = getattr(signal, "SIG" + number, 16)
             # The test itself may run under nohup.
-            job = self.start_it("-np", 2, "sh", "-c", STAYS, before=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+            job = self.start_it("-np", 2, "sh", "-c", STAYS, before=with_defaults)
             self.wait_for_files("here.0", "here.1")
             os.kill(job.pid, number)
             self.assertEqual(job.wait(PATIENCE), 128 + number)
@@ -159,6 +168,66 @@ class Jobs(LauncherTest):
             self.assert_nothing_is_left()
             for rank in range(2):
                 (self.folder / f"here.{rank}").unlink()
+
+    def test_signals_are_passed_on_where_that_is_asked_for(self):
+        for hosts in (("-np", 2), ("-H", "a:1,b:1", "--ssh-command", FAKE_SSH)):
+            job = self.start_it(*hosts, "--forward-signals", "USR1,SIGUSR2", "sh", "-c",
+                                "trap 'echo one >>got.$HVD_RANK' USR1; trap 'exit 4' USR2; touch here.$HVD_RANK; while :; do sleep 0.02; done", before=with_defaults)
+            self.wait_for_files("here.0", "here.1")
+            os.kill(job.pid, signal.SIGUSR1)
+            self.wait_for_files("got.0", "got.1")
+            self.assertIsNone(job.poll())
+            os.kill(job.pid, signal.SIGUSR2)
+            self.assertEqual(job.wait(PATIENCE), 4)
+            self.assert_nothing_is_left()
+            for file in [*self.folder.glob("here.*"), *self.folder.glob("got.*")]:
+                file.unlink()
+        for names in ("USR3", "KILL", "STOP", "CHLD", "SEGV", "USR1,,USR2", "10"):
+            self.assert_refused(["-np", 1, "--forward-signals", names, "true"], "--forward-signals", "no signal that can be passed on")
+
+    def test_signals_that_are_ignored_stay_ignored(self):
+        # A script's shell starts what it puts into the background with & so.
+        ignored = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGHUP)
+        job = self.start_it("-np", 2, "sh", "-c", "grep SigIgn /proc/$$/status >mask.$HVD_RANK; touch here.$HVD_RANK; while ! [ -e go ]; do sleep 0.01; done; exit 3",
+                            before=lambda: (with_defaults(), [signal.signal(number, signal.SIG_IGN) for number in ignored]))
+        self.wait_for_files("here.0", "here.1")
+        for number in ignored:
+            os.kill(job.pid, number)
+        for rank in range(2):
+            mask = int((self.folder / f"mask.{rank}").read_text().split()[1], 16)
+            self.assertEqual([number for number in range(1, 65) if mask >> (number - 1) & 1], sorted(ignored))
+        (self.folder / "go").touch()
+        self.assertEqual(job.wait(PATIENCE), 3)
+
+    def test_what_an_ancestor_inherits_is_reaped(self):
+        def inherit():
+            with_defaults()
+            ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+        # A process of a session of its own, whose parent ends before it.
+        script = "(setsid sh -c 'echo $$ >number; mv number left' &) & wait; touch here.$HVD_RANK; while ! [ -e go ]; do sleep 0.01; done"
+        # The attribute holds after exec, and hvdrun is the ancestor.
+        job = self.start_it("-np", 1, "sh", "-c", script, before=inherit)
+        self.wait_for_files("left", "here.0")
+        number = (self.folder / "left").read_text().strip()
+        wait_until(lambda: state_of(number) == "", "nothing is left of it")
+        (self.folder / "go").touch()
+        self.assertEqual((job.wait(PATIENCE), job.stderr.read()), (0, ""))
+
+    def test_the_first_process_of_a_container_ends_by_a_signal(self):
+        unshare = ["unshare", "--fork", "--pid", "--mount-proc"]
+        if subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
+            self.skipTest("this user may make no namespaces")
+        for words in ((), ("--min-np", 1, "--host-discovery-script", "touch here.0; cat /dev/null"), ("--restart", 1)):
+            job = subprocess.Popen([*unshare, HVDRUN, *map(str, words), "-np", "1", "sh", "-c", STAYS], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, cwd=self.folder, env=self.environment(), preexec_fn=with_defaults)
+            self.addCleanup(job.communicate)
+            self.addCleanup(job.kill)
+            self.wait_for_files("here.0")
+            first = next(pid for pid in processes_with(self.mark) if program_of(pid) == os.path.realpath(HVDRUN) and parent_of(pid) == job.pid)
+            os.kill(first, signal.SIGTERM)
+            self.assertEqual(job.wait(PATIENCE), 143)
+            self.assert_nothing_is_left()
+            (self.folder / "here.0").unlink()
 
     def test_a_second_interrupt_kills_at_once(self):
         job = self.start_it("-np", 2, "--kill-after", 1000, "sh", "-c", UNIMPRESSED)

@@ -58,6 +58,12 @@ def command_lines():
     return result
 
 
+def with_defaults():
+    """Gives all signals their defaults, in a new process: the test may run under nohup."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+
+
 def wait_until(condition, what):
     for _ in range(PATIENCE * 50):
         if condition():

@@ -6,7 +6,7 @@ import os
 import signal
 import unittest
 
-from launching import PATIENCE, LauncherTest, wait_until
+from launching import PATIENCE, LauncherTest, wait_until, with_defaults
 
 OPEN_MPI_4 = "mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/"
 OPEN_MPI_5 = "mpirun (Open MPI) 5.0.7\n\nReport bugs to https://www.open-mpi.org/community/help/"
@@ -83,6 +83,30 @@ class Lines(LauncherTest):
         wait_until(here.exists, "the job runs")
         job.send_signal(signal.SIGTERM)
         self.assertEqual(job.wait(PATIENCE), 128 + signal.SIGTERM)
+
+    def test_nothing_outlives_hvdrun_that_may_start_a_job_again(self):
+        self.fake("mpirun", MPICH)
+        launcher, here = self.folder / "mpirun", self.folder / "here"
+        text = launcher.read_text()
+        for number, script in ((signal.SIGKILL, "sleep 1000 & wait"), (signal.SIGKILL, "trap '' TERM; sleep 1000 & while :; do wait; sleep 1; done"), (signal.SIGQUIT, "exec sleep 1000"),
+                               (signal.SIGALRM, "exec sleep 1000")):
+            launcher.write_text(text.replace("exit 5", f"touch {here}; {script}"))
+            job = self.start_it("--backend", "mpi", "-np", 2, "--restart", 9, "--kill-after", 0.5, "./train", before=with_defaults, PATH=f"{self.folder}:/usr/bin:/bin")
+            wait_until(here.exists, "the job runs")
+            job.send_signal(number)
+            self.assertEqual(job.wait(PATIENCE), -number if number == signal.SIGKILL else 128 + number)
+            self.assert_nothing_is_left()
+            here.unlink()
+
+    def test_a_signal_for_the_ranks_goes_to_the_launcher(self):
+        self.fake("mpirun", MPICH)
+        launcher, here, got = self.folder / "mpirun", self.folder / "here", self.folder / "got"
+        launcher.write_text(launcher.read_text().replace("exit 5", f"trap 'touch {got}; exit 0' USR1; touch {here}; while :; do sleep 0.02; done"))
+        job = self.start_it("--backend", "mpi", "-np", 2, "--restart", 9, "./train", before=with_defaults, PATH=f"{self.folder}:/usr/bin:/bin")
+        wait_until(here.exists, "the job runs")
+        job.send_signal(signal.SIGUSR1)
+        self.assertEqual(job.wait(PATIENCE), 0)
+        self.assertTrue(got.exists())
 
     def test_a_signal_between_two_runs_ends_the_job(self):
         self.fake("mpirun", MPICH)

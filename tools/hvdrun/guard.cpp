@@ -59,7 +59,9 @@ void end_groups(const std::set<pid_t>& groups, double patience) {
 // The guard keeps nobody's pipes open, and no signal of a terminal ends it.
 void be_alone(int line) {
     setpgid(0, 0);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT}) ::signal(signal, SIG_IGN);
+    ::signal(SIGPIPE, SIG_IGN);
+    for (const int signal : ending_signals())
+        ::signal(signal, is_of_fault(signal) ? SIG_DFL : SIG_IGN);
     const int nothing = ::open("/dev/null", O_RDWR);
     for (int i = 0; i < 3; ++i) dup2(nothing, i);
     for (int i = 3; i < 256; ++i)

@@ -20,6 +20,7 @@ public:
     guard& operator=(const guard&) = delete;
     ~guard();
 
+    pid_t id() const { return id_; }
     void watch(pid_t group) { tell('+', group); }
     void forget(pid_t group) { tell('-', group); }
     void watch_file(const std::string& path);

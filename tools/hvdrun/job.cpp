@@ -76,6 +76,7 @@ job::job(const options& o, const host_list& hosts, const std::vector<placement>&
     : options_(o),
       size_at_start_(int(places.size())),
       guard_(o.kill_after + 2),
+      signals_(o.passed_on),
       records_(records),
       events_(records.events),
       screen_(o.timestamps),
@@ -183,7 +184,7 @@ void job::wait_for_something() {
 }
 
 void job::move_bytes() {
-    if (files_[0].revents != 0) signals_.take();
+    if (files_[0].revents != 0) take_signals();
     std::size_t i = 1;
     for (rank& one : ranks_) {
         const bool output = files_[i++].revents != 0, errors = files_[i++].revents != 0;
@@ -196,6 +197,16 @@ void job::move_bytes() {
             note_full(full);
         }
     }
+}
+
+void job::take_signals() {
+    signals_.take();
+    for (const int signal : signal_watch::take_passed_on())
+        for (rank& one : ranks_) one.pass_on(signal);
+    if (!inherits_) return;
+    std::set<pid_t> own = {guard_.id(), secret_.remover(), discovery_ ? discovery_->id() : -1};
+    for (const rank& one : ranks_) own.insert(one.id());
+    reap_inherited(own);
 }
 
 // A failure of the command changes nothing: the hosts stay as they were. Only answers without hosts

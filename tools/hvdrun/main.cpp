@@ -12,6 +12,8 @@
 #include "job.hpp"
 #include "mpi.hpp"
 #include "options.hpp"
+#include "process.hpp"
+#include "signals.hpp"
 
 namespace hvdrun {
 namespace {
@@ -49,8 +51,8 @@ std::vector<placement> places_of(const options& o, const host_list& hosts) {
 int run_by_mpi(const options& o) {
     const mpi_launch launch = launch_by_mpi(o, places_of(o, hosts_of(o)));
     if (o.dry_run) std::puts(launch.line().c_str());
-    else if (o.restarts == 0) become(launch, o.verbose);
-    else return run_again(o.restarts, [&] { return run_once(launch, o.verbose); });
+    else if (o.restarts == 0 && !inherits_processes()) become(launch, o.verbose);
+    else return run_again(o.restarts, [&] { return run_once(launch, o); });
     return 0;
 }
 
@@ -86,6 +88,8 @@ int run(const options& o) {
 
 int main(int argc, char** argv) {
     hvdrun::open_streams();
+    hvdrun::note_ignored_signals();
+    hvdrun::end_at_signals();
     std::signal(SIGPIPE, SIG_IGN);  // whose end is closed is told by write()
     try {
         return hvdrun::run(hvdrun::read_options(argc, argv));

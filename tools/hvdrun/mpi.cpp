@@ -8,13 +8,17 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "allocation.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
+#include "guard.hpp"
 #include "output.hpp"
+#include "process.hpp"
 
 namespace hvdrun {
 namespace {
@@ -249,7 +253,7 @@ void become(const mpi_launch& launch, bool verbose) {
     for (const std::string& word : launch.command)
         arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
-    ::signal(SIGPIPE, SIG_DFL);
+    reset_signals();
     ::execvp(arguments[0], arguments.data());
     throw failure(127, launch.command[0] + ": it cannot be started: " + strerror(errno));
 }
@@ -259,40 +263,62 @@ namespace {
 volatile sig_atomic_t asked_to_end = 0;
 volatile sig_atomic_t running = 0;  // the process of the command
 
+// A launcher ends its job by these three, and passes others on.
 void pass_on(int number) {
-    asked_to_end = number;
-    if (running > 0) ::kill(pid_t(running), number);
+    const bool is_for_ranks = number == SIGUSR1 || number == SIGUSR2;
+    const bool is_known = number == SIGINT || number == SIGTERM || number == SIGHUP;
+    if (!is_for_ranks) asked_to_end = number;
+    if (running > 0) ::kill(-pid_t(running), is_for_ranks || is_known ? number : SIGTERM);
+}
+
+// The child of a fork becomes the launcher, of a process group that the guard knows. It may not read
+// from a terminal then.
+[[noreturn]] void become_group(const mpi_launch& launch, bool verbose, pid_t parent) {
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) ::_exit(1);
+    if (::isatty(0) == 1) ::dup2(::open("/dev/null", O_RDONLY), 0);
+    try {
+        become(launch, verbose);
+    } catch (const failure& end) {
+        std::fprintf(stderr, "hvdrun: %s\n", end.what());
+        ::_exit(end.code());
+    }
+}
+
+// Returns the status of the process, and reaps others that this one inherits.
+int wait_for(pid_t child) {
+    for (;;) {
+        int status = 0;
+        const pid_t ended = ::waitpid(inherits_processes() ? -1 : child, &status, 0);
+        if (ended == child) return status;
+        if (ended < 0 && errno != EINTR) return 0;
+    }
 }
 
 }  // namespace
 
 // Signals wait until the number of the process is known.
-run_end run_once(const mpi_launch& launch, bool verbose) {
-    sigset_t ending, before;
-    sigemptyset(&ending);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, number);
-    ::sigprocmask(SIG_BLOCK, &ending, &before);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, pass_on);
+run_end run_once(const mpi_launch& launch, const options& o) {
+    guard watched(o.kill_after + 2);
+    sigset_t all, before;
+    sigfillset(&all);
+    ::sigprocmask(SIG_BLOCK, &all, &before);
+    for (const int number : ending_signals())
+        if (!is_of_fault(number)) ::signal(number, pass_on);
     if (asked_to_end != 0) return {128 + asked_to_end, true};
-    const pid_t child = ::fork();
+    const pid_t parent = ::getpid(), child = ::fork();
     if (child < 0) throw failure(1, std::string("fork: ") + strerror(errno));
-    if (child == 0) {
-        for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::signal(number, SIG_DFL);
-        ::sigprocmask(SIG_SETMASK, &before, nullptr);
-        try {
-            become(launch, verbose);
-        } catch (const failure& end) {
-            std::fprintf(stderr, "hvdrun: %s\n", end.what());
-            ::_exit(end.code());
-        }
-    }
+    if (child == 0) become_group(launch, o.verbose, parent);
+    setpgid(child, child);  // whoever comes first
+    watched.watch(child);
     running = child;
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
-    int status = 0;
-    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-    }
+    const int status = wait_for(child);
     running = 0;
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), asked_to_end != 0};
+    watched.forget(child);
+    if (asked_to_end != 0) return {128 + asked_to_end, true};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), false};
 }
 
 }  // namespace hvdrun

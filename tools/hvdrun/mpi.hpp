@@ -37,10 +37,10 @@ struct mpi_launch {
 };
 mpi_launch launch_by_mpi(const options& o, const std::vector<placement>& places);
 
-void become(const mpi_launch& launch, bool verbose);
+[[noreturn]] void become(const mpi_launch& launch, bool verbose);
 
 // Runs the command. A signal that ends hvdrun goes to it, and is for good. So is one that came
 // after an earlier run.
-run_end run_once(const mpi_launch& launch, bool verbose);
+run_end run_once(const mpi_launch& launch, const options& o);
 
 }  // namespace hvdrun

@@ -3,9 +3,12 @@
 #include "options.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <map>
+#include <sstream>
 
 #include <unistd.h>
 
@@ -16,6 +19,7 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "numbers.hpp"
+#include "process.hpp"
 #include "settings.hpp"
 
 namespace hvdrun {
@@ -24,7 +28,7 @@ namespace {
 // The texts that CLI11 reads, before they are looked at.
 struct raw_options {
     std::string hosts, hostfile, backend = "tcp", mpi_args;
-    std::string ssh_command, ssh_identity;
+    std::string ssh_command, ssh_identity, passed_on;
     int ssh_port = 0;
     std::vector<std::string> variables;
     std::vector<std::pair<const setting*, std::string>> settings;
@@ -117,6 +121,8 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
     app.add_option("--kill-after", o.kill_after,
                    "seconds between SIGTERM and SIGKILL when a job ends (5)")
         ->transform(number(0.0));
+    app.add_option("--forward-signals", raw.passed_on,
+                   "USR1,USR2: signals that are passed on to the ranks, and end no job");
     app.add_option("--event-log", o.event_log, "a file for events, one JSON object a line");
     app.add_option("-x", raw.variables, "NAME or NAME=VALUE: a variable for all ranks")
         ->take_all()
@@ -180,6 +186,25 @@ void look_at_variables(const options& o) {
             throw usage_failure("-x " + name + ": " + setter);
 }
 
+// Reads names with commas between them, with or without SIG.
+std::set<int> signals_of(const std::string& names) {
+    std::set<int> result;
+    std::istringstream text(names);
+    for (std::string name; std::getline(text, name, ',');) {
+        const std::string bare = name.rfind("SIG", 0) == 0 ? name.substr(3) : name;
+        int found = 0;
+        for (int signal = 1; signal < SIGRTMIN; ++signal)
+            if (const char* known = sigabbrev_np(signal); known != nullptr && bare == known)
+                found = signal;
+        if (found == 0 || found == SIGKILL || found == SIGSTOP || found == SIGCHLD ||
+            is_of_fault(found))
+            throw usage_failure("--forward-signals " + names + ": \"" + name +
+                                "\" is no signal that can be passed on");
+        result.insert(found);
+    }
+    return result;
+}
+
 words ssh_words(const raw_options& raw) {
     if (raw.ssh_command.empty()) {
         words result = {"ssh", "-o", "BatchMode=yes"};
@@ -241,6 +266,7 @@ void look_at(options& o, const CLI::App& app, const raw_options& raw) {
     if (!raw.hosts.empty()) o.hosts = parse_hosts(raw.hosts);
     if (!raw.hostfile.empty()) o.hosts = read_hostfile(raw.hostfile);
     o.chosen = raw.backend == "mpi" ? backend::mpi : backend::tcp;
+    o.passed_on = signals_of(raw.passed_on);
     o.mpi_args = split(raw.mpi_args, "--mpi-args");
     o.ssh_command = ssh_words(raw);
     o.variables = variables_of(raw.variables);
@@ -261,6 +287,8 @@ void look_at(options& o, const CLI::App& app, const raw_options& raw) {
         throw usage_failure(
             "--event-log: the MPI's launcher starts and ends the ranks of an MPI "
             "job, so that hvdrun sees no events");
+    if (o.chosen == backend::mpi && !o.passed_on.empty())
+        throw usage_failure("--forward-signals: the MPI's launcher passes signals on by itself");
     if (o.chosen != backend::mpi && !(o.mpi_args.empty() && o.mpi_launcher.empty()))
         throw usage_failure("--mpi-args and --mpi-launcher need --backend mpi");
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct options {
     bool timestamps = false;
     double start_timeout = 30;
     double kill_after = 5;
+    std::set<int> passed_on;  // signals
     bool verbose = false, dry_run = false, check = false;
     std::string event_log;
     int restarts = 0;

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <vector>
 
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "failure.hpp"
+#include "numbers.hpp"
 
 namespace hvdrun {
 namespace {
@@ -53,13 +55,7 @@ struct launch {
     std::string file;
 };
 
-void reset_signals() {
-    for (const int signal : {SIGINT, SIGTERM, SIGPIPE, SIGCHLD, SIGQUIT}) ::signal(signal, SIG_DFL);
-    if (!is_ignored(SIGHUP)) ::signal(SIGHUP, SIG_DFL);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-}
+bool ignored_at_start[NSIG] = {};
 
 [[noreturn]] void become(launch& what, pid_t parent, int death_signal, int in, int out, int err,
                          int told) {
@@ -153,9 +149,54 @@ bool has_ended(pid_t id, ending& how) {
     return true;
 }
 
-bool is_ignored(int signal) {
-    struct sigaction now{};
-    return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+void note_ignored_signals() {
+    for (int signal = 1; signal < NSIG; ++signal) {
+        struct sigaction now{};
+        ignored_at_start[signal] =
+            ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+    }
+    ::signal(SIGCHLD, SIG_DFL);  // without it no end of a process is told
+    ignored_at_start[SIGCHLD] = false;
+}
+
+void reset_signals() {
+    for (int signal = 1; signal < NSIG; ++signal)
+        ::signal(signal, was_ignored(signal) ? SIG_IGN : SIG_DFL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+bool was_ignored(int signal) { return ignored_at_start[signal]; }
+
+std::vector<int> ending_signals() {
+    std::vector<int> result;
+    for (const int signal : {SIGHUP,  SIGINT,  SIGQUIT,   SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
+                             SIGFPE,  SIGUSR1, SIGSEGV,   SIGUSR2, SIGALRM, SIGTERM, SIGSTKFLT,
+                             SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF, SIGIO,   SIGPWR,  SIGSYS})
+        if (!was_ignored(signal)) result.push_back(signal);
+    for (int signal = SIGRTMIN; signal <= SIGRTMAX; ++signal)
+        if (!was_ignored(signal)) result.push_back(signal);
+    return result;
+}
+
+bool is_of_fault(int signal) {
+    for (const int one : {SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS})
+        if (signal == one) return true;
+    return false;
+}
+
+bool inherits_processes() {
+    int is_reaper = 0;
+    return getpid() == 1 || (prctl(PR_GET_CHILD_SUBREAPER, &is_reaper) == 0 && is_reaper != 0);
+}
+
+void reap_inherited(const std::set<pid_t>& own) {
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+        pid_t id = 0;
+        if (!read_decimal(entry.path().filename().string(), id) || own.count(id) > 0) continue;
+        ::waitpid(id, nullptr, WNOHANG);  // nothing happens if it is no child
+    }
 }
 
 void reap(pid_t id) {

@@ -2,7 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <set>
 #include <string>
+#include <vector>
 
 #include <sys/types.h>
 
@@ -38,8 +40,24 @@ struct ending {
 bool has_ended(pid_t id, ending& how);
 void reap(pid_t id);
 
-// True if this process takes no notice of a signal, as of SIGHUP under nohup.
-bool is_ignored(int signal);
+// Notes which signals are ignored, before hvdrun changes any: those of nohup and of a script's `&`
+// stay ignored, here and by the ranks.
+void note_ignored_signals();
+bool was_ignored(int signal);
+
+// Those that end a process which does not handle them, without those that were ignored at the start.
+std::vector<int> ending_signals();
+// True for one that the processor sends to a wrong program.
+bool is_of_fault(int signal);
+
+// Before a program is executed: signals have their defaults, or stay ignored.
+void reset_signals();
+
+// Reaps the processes that others have left to this one, as to the first of a container. `own` are
+// those of hvdrun itself.
+void reap_inherited(const std::set<pid_t>& own);
+// True if this process inherits those whose parents have ended.
+bool inherits_processes();
 
 // Processes may need many files.
 void allow_many_files();

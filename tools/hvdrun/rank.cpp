@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 
 #include "remote.hpp"
 #include "times.hpp"
@@ -85,6 +86,12 @@ void rank::terminate() {
 void rank::kill() {
     if (where_.is_local || !has_started() || has_ended()) signal_group(SIGKILL);
     else send_word("KILL\n");
+}
+
+void rank::pass_on(int signal) {
+    if (has_ended() || !has_started()) return;
+    if (where_.is_local) signal_group(signal);
+    else send_word((std::string(sigabbrev_np(signal)) + "\n").c_str());
 }
 
 void rank::kill_connection() { signal_group(SIGKILL); }

@@ -48,6 +48,8 @@ public:
     // Ends it in the end: it is killed after the patience, and then the local end of a connection.
     void insist(double now, double patience);
     void terminate();
+    // Gives a signal to the rank and its processes.
+    void pass_on(int signal);
     void kill_connection();
     // Gives up output that others hold open, and lets go of the process.
     void close_output(screen& to);

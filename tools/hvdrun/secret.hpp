@@ -19,6 +19,7 @@ public:
 
     const std::string& digits() const { return digits_; }
     const std::string& path() const { return path_; }
+    pid_t remover() const { return remover_.id; }
     bool is_temporary() const { return is_temporary_; }
 
 private:

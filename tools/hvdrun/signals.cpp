@@ -43,10 +43,30 @@ void kill_all() {
         if (const pid_t group = e->group; group != 0) ::kill(-group, SIGKILL);
 }
 
+std::atomic<bool> is_passed_on[NSIG], has_come[NSIG];
+
+// True for a fault of hvdrun itself, and not for a signal that somebody has sent.
+bool is_own_fault(int signal, const siginfo_t* about) {
+    return is_of_fault(signal) && (about->si_code > 0 || about->si_pid == ::getpid());
+}
+
+void end_by(int signal) {
+    ::signal(signal, SIG_DFL);
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, signal);
+    ::sigprocmask(SIG_UNBLOCK, &one, nullptr);
+    ::raise(signal);
+}
+
 void on_signal(int signal, siginfo_t* about, void*) {
     const int code = errno;
-    if (signal == SIGCHLD) ends[number_of_ends++ % most_ends] = about->si_pid;
-    if (signal != SIGCHLD && asked.exchange(signal) != 0) {
+    if (is_own_fault(signal, about)) return end_by(signal);
+    if (signal == SIGCHLD) {
+        ends[number_of_ends++ % most_ends] = about->si_pid;
+    } else if (is_passed_on[signal]) {
+        has_come[signal] = true;
+    } else if (asked.exchange(signal) != 0) {
         kill_all();
         ::_exit(128 + signal);
     }
@@ -55,23 +75,38 @@ void on_signal(int signal, siginfo_t* about, void*) {
     errno = code;
 }
 
+void end_at_once(int signal) { ::_exit(128 + signal); }
+
 }  // namespace
 
-signal_watch::signal_watch() : ends_(make_pipe()) {
+signal_watch::signal_watch(const std::set<int>& passed_on) : ends_(make_pipe()) {
     never_block(ends_.read);
     never_block(ends_.write);
     wake_end = ends_.write.number();
+    for (const int signal : passed_on) is_passed_on[signal] = true;
     struct sigaction action{};
     action.sa_sigaction = on_signal;
     action.sa_flags = SA_SIGINFO | SA_NOCLDSTOP;
     sigfillset(&action.sa_mask);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
-    if (!is_ignored(SIGHUP)) ::sigaction(SIGHUP, &action, nullptr);
+    ::sigaction(SIGCHLD, &action, nullptr);
+    for (const int signal : ending_signals()) ::sigaction(signal, &action, nullptr);
 }
 
 signal_watch::~signal_watch() {
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) ::signal(signal, SIG_DFL);
-    if (!is_ignored(SIGHUP)) ::signal(SIGHUP, SIG_DFL);
+    ::signal(SIGCHLD, SIG_DFL);
+    end_at_signals();
+}
+
+void end_at_signals() {
+    for (const int signal : ending_signals())
+        ::signal(signal, ::getpid() == 1 && !is_of_fault(signal) ? end_at_once : SIG_DFL);
+}
+
+std::vector<int> signal_watch::take_passed_on() {
+    std::vector<int> result;
+    for (int signal = 1; signal < NSIG; ++signal)
+        if (has_come[signal].exchange(false)) result.push_back(signal);
+    return result;
 }
 
 void signal_watch::take() const {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <set>
+#include <vector>
 
 #include <sys/types.h>
 
@@ -10,11 +12,12 @@
 
 namespace hvdrun {
 
-// The signals of the kernel and the user to a job. The first SIGINT, SIGTERM or SIGHUP is for the
-// main loop to see; the second one kills all ranks and ends hvdrun at once.
+// The signals of the kernel and the user to a job. The first one that ends a process is for the main
+// loop to see; the second one kills all ranks and ends hvdrun at once. Those of `passed_on` are for
+// the ranks.
 class signal_watch {
 public:
-    signal_watch();
+    explicit signal_watch(const std::set<int>& passed_on);
     signal_watch(const signal_watch&) = delete;
     signal_watch& operator=(const signal_watch&) = delete;
     ~signal_watch();
@@ -24,6 +27,8 @@ public:
     int wake() const { return ends_.write.number(); }
     void take() const;
 
+    // The signals that came since for the ranks.
+    static std::vector<int> take_passed_on();
     // 0, or the signal by which the user ends the job.
     static int asked_to_end();
 
@@ -38,5 +43,9 @@ public:
 private:
     pipe_ends ends_;
 };
+
+// Lets a signal end hvdrun while it has no ranks. The kernel gives the first process of a container
+// only those that it handles.
+void end_at_signals();
 
 }  // namespace hvdrun
