@@ -2,8 +2,8 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-// The door to data: sources, pipelines and loaders. It needs no backend. Files of formats are in
-// data/formats/.
+// The door to data: sources, pipelines and loaders. It needs no backend. Sources in files
+// are in data_formats.hpp.
 #include "standard.hpp"  // first: an older standard is told at once
 
 #include "data/batch.hpp"

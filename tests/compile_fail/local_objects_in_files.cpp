@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// EXPECT: hvd: keep_in: an elastic state with local objects is not kept in files
+// EXPECT: hvd: persist_in: an elastic state with local objects is not kept in files
 
 #include <hvd/elastic.hpp>
 
@@ -8,5 +8,5 @@ void keep(std::vector<float>& weights) {
     hvd::elastic::local shard{weights};
     hvd::elastic::state state{shard};    // BAD
     hvd::elastic::state state{weights};  // GOOD
-    state.keep_in("/dev/shm");
+    state.persist_in("/dev/shm");
 }

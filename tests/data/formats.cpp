@@ -15,11 +15,7 @@
 #include "tar_archive.hpp"
 #include "temporary_directory.hpp"
 
-#include <hvd/data/formats/folder.hpp>
-#include <hvd/data/formats/idx.hpp>
-#include <hvd/data/formats/tar.hpp>
-#include <hvd/data/formats/text_lines.hpp>
-#include <hvd/data/formats/tokens.hpp>
+#include <hvd/data_formats.hpp>
 
 namespace data_formats_tests {
 

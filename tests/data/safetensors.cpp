@@ -7,8 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <hvd/data.hpp>
-#include <hvd/data/formats/safetensors.hpp>
+#include <hvd/interop/safetensors.hpp>
 
 #include "data_test.hpp"
 #include "temporary_directory.hpp"

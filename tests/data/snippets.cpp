@@ -10,10 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <hvd/data.hpp>
-#include <hvd/data/formats/idx.hpp>
-#include <hvd/data/formats/tar.hpp>
-#include <hvd/data/formats/tokens.hpp>
+#include <hvd/data_formats.hpp>
 
 #include "hvd_test.hpp"
 #include "tar_archive.hpp"

@@ -771,7 +771,7 @@ TEST_CASE("device tensors are kept in files, and ranks of the host can have them
                 std::vector<hvd::tensor_view<float, hvd::device>> list{memory.view()};
                 auto one = memory.view();
                 hvd::elastic::state state(list, one);
-                state.keep_in(directory.path());
+                state.persist_in(directory.path());
                 hvd::elastic::run(
                     state,
                     [&](hosts_type&) {

@@ -11,10 +11,7 @@
 #include <unistd.h>
 
 #include <hvd/checkpoint.hpp>
-#include <hvd/data.hpp>
-#include <hvd/data/formats/idx.hpp>
-#include <hvd/data/formats/tar.hpp>
-#include <hvd/data/formats/tokens.hpp>
+#include <hvd/data_formats.hpp>
 #include <hvd/elastic.hpp>
 #include <hvd/interop/options_file.hpp>
 #include <hvd/train.hpp>

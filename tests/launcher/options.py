@@ -116,7 +116,7 @@ class Options(CommandLine):
         ended = self.run_it("-np", 1, "--autotune", "printenv", "HVD_AUTOTUNE", HVD_AUTOTUNE="0")
         self.assertEqual((ended.stdout, ended.stderr), ("[0]<stdout>:1\n", "hvdrun: --autotune sets HVD_AUTOTUNE=1 in the place of 0, which the environment has\n"))
         for name, option in {"HVD_RANK": "", "HVD_LOCAL_SIZE": "", "HVD_RENDEZVOUS": "", "HVD_SECRET": "--secret-file", "HVD_SECRET_FILE": "--secret-file",
-                             "HVD_ELASTIC_MIN_SIZE": "--min-np", "HVD_ELASTIC_TIMEOUT": "--elastic-timeout", "HVD_ELASTIC_CUT_OFF": "--start-timeout"}.items():
+                             "HVD_ELASTIC_MIN_SIZE": "--min-np", "HVD_ELASTIC_TIMEOUT": "--elastic-timeout", "HVD_ELASTIC_LAUNCHER_TIMEOUT": "--start-timeout"}.items():
             self.assert_refused(["-np", 1, "-x", f"{name}=1", "./train"], f"-x {name}: hvdrun sets this variable", option)
         self.assert_refused(["-np", 1, "--network-interface", "lo", "-x", "HVD_NETWORK_INTERFACE=eth1", "./train"], "--network-interface")
 

@@ -19,19 +19,20 @@ struct set_variable {
 };
 
 // Those of a job in which this hvdrun itself may run.
-constexpr set_variable set_by_hvdrun[] = {{"HVD_RANK", nullptr, true},
-                                          {"HVD_SIZE", nullptr, true},
-                                          {"HVD_LOCAL_RANK", nullptr, true},
-                                          {"HVD_LOCAL_SIZE", nullptr, true},
-                                          {"HVD_RENDEZVOUS", nullptr, true},
-                                          {"HVD_RENDEZVOUS_SERVED", nullptr, true},
-                                          {"HVD_SECRET", "--secret-file", false},
-                                          {"HVD_SECRET_FILE", "--secret-file", false},
-                                          {"HVD_ELASTIC_SEAL_STATES", "--secret-file", false},
-                                          {"HVD_ELASTIC_MIN_SIZE", "--min-np", false},
-                                          {"HVD_ELASTIC_MAX_SIZE", "--max-np", false},
-                                          {"HVD_ELASTIC_TIMEOUT", "--elastic-timeout", false},
-                                          {"HVD_ELASTIC_LAUNCHER_TIMEOUT", "--start-timeout", false}};
+constexpr set_variable set_by_hvdrun[] = {
+    {"HVD_RANK", nullptr, true},
+    {"HVD_SIZE", nullptr, true},
+    {"HVD_LOCAL_RANK", nullptr, true},
+    {"HVD_LOCAL_SIZE", nullptr, true},
+    {"HVD_RENDEZVOUS", nullptr, true},
+    {"HVD_RENDEZVOUS_SERVED", nullptr, true},
+    {"HVD_SECRET", "--secret-file", false},
+    {"HVD_SECRET_FILE", "--secret-file", false},
+    {"HVD_ELASTIC_SEAL_STATES", "--secret-file", false},
+    {"HVD_ELASTIC_MIN_SIZE", "--min-np", false},
+    {"HVD_ELASTIC_MAX_SIZE", "--max-np", false},
+    {"HVD_ELASTIC_TIMEOUT", "--elastic-timeout", false},
+    {"HVD_ELASTIC_LAUNCHER_TIMEOUT", "--start-timeout", false}};
 
 std::string setter(const set_variable& one) {
     return "hvdrun sets this variable" +

@@ -271,8 +271,8 @@ void pass_on(int number) {
     if (running > 0) ::kill(-pid_t(running), is_for_ranks || is_known ? number : SIGTERM);
 }
 
-// The child of a fork becomes the launcher, of a process group that the guard knows. It may not read
-// from a terminal then.
+// The child of a fork becomes the launcher, of a process group that the guard knows. It may not
+// read from a terminal then.
 [[noreturn]] void become_group(const mpi_launch& launch, bool verbose, pid_t parent) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);

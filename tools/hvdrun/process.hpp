@@ -45,7 +45,8 @@ void reap(pid_t id);
 void note_ignored_signals();
 bool was_ignored(int signal);
 
-// Those that end a process which does not handle them, without those that were ignored at the start.
+// Those that end a process which does not handle them, without those that were ignored at the
+// start.
 std::vector<int> ending_signals();
 // True for one that the processor sends to a wrong program.
 bool is_of_fault(int signal);

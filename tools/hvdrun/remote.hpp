@@ -11,7 +11,8 @@ namespace hvdrun {
 
 // A rank on another host is started by a shell there. The command line holds nothing but how that
 // shell reads a script from its standard input: the script has the environment and the secret.
-// Later lines are signals for the rank: TERM, KILL, or one that is passed on. The end of the input ends the rank.
+// Later lines are signals for the rank: TERM, KILL, or one that is passed on. The end of the input
+// ends the rank.
 
 // The local command: the template with host and command filled in.
 words remote_command(const words& ssh, const std::string& host);

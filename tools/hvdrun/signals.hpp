@@ -12,9 +12,9 @@
 
 namespace hvdrun {
 
-// The signals of the kernel and the user to a job. The first one that ends a process is for the main
-// loop to see; the second one kills all ranks and ends hvdrun at once. Those of `passed_on` are for
-// the ranks.
+// The signals of the kernel and the user to a job. The first one that ends a process is for the
+// main loop to see; the second one kills all ranks and ends hvdrun at once. Those of `passed_on`
+// are for the ranks.
 class signal_watch {
 public:
     explicit signal_watch(const std::set<int>& passed_on);

@@ -123,21 +123,21 @@ int local_size() {
 }
 
 /// Returns `world().cross_rank()`.
-template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+template <class Backend = detail::default_backend>
 int cross_rank() {
-    return world<Backend, Environment>().cross_rank();
+    return world<Backend>().cross_rank();
 }
 
 /// Returns `world().cross_size()`.
-template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+template <class Backend = detail::default_backend>
 int cross_size() {
-    return world<Backend, Environment>().cross_size();
+    return world<Backend>().cross_size();
 }
 
 /// Returns `world().is_homogeneous()`.
-template <class Backend = detail::default_backend, class Environment = detail::default_environment>
+template <class Backend = detail::default_backend>
 bool is_homogeneous() {
-    return world<Backend, Environment>().is_homogeneous();
+    return world<Backend>().is_homogeneous();
 }
 
 }  // namespace hvd::inline v0

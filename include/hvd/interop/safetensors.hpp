@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "../../train/checkpoint/safetensors_file.hpp"
+#include "../train/checkpoint/safetensors_file.hpp"
 
 namespace hvd::inline v0::data {
 
