@@ -35,7 +35,7 @@ outcome with_failures(const std::string& function, F f) {
         try {
             f(world);
             count(seen.done);
-        } catch (const hvd::device_error& e) {
+        } catch (const hvd::library_error& e) {
             const std::string said = function == "launch_tiles" ? "launch of hvd's " : function;
             CHECK_MESSAGE(std::string(e.what()).find(said) != std::string::npos, e.what());
             CHECK(e.rank() == world.rank());

@@ -26,7 +26,7 @@ void check_told(world_type& world, int failing, const char* function, int code) 
     std::string why = "it was made";
     try {
         hvd::communicator<Backend> gpus(world, {.timeout = std::chrono::minutes(2)});
-    } catch (const hvd::device_error& e) {
+    } catch (const hvd::library_error& e) {
         CHECK(world.rank() == failing);
         why = e.what();
     } catch (const hvd::peer_error& e) {

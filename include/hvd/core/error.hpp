@@ -104,11 +104,11 @@ public:
     using peer_error::peer_error;
 };
 
-/// A call of MPI failed.
-class mpi_error : public error {
+/// A call of a library under hvd failed: `mpi_error`, `cuda_error` and `nccl_error` say of which.
+class library_error : public error {
 public:
-    mpi_error(int rank, const char* api, int code, std::string_view text,
-              std::source_location where = std::source_location::current())
+    library_error(int rank, const char* api, int code, std::string_view text,
+                  std::source_location where = std::source_location::current())
         : error(rank, detail::text("hvd: ", api, " failed on rank ", rank, " with code ", code,
                                    ": ", text, " (", where.file_name(), ":", where.line(), ")")),
           api_(api),
@@ -126,6 +126,12 @@ private:
     const char* api_;
     int code_;
     std::source_location where_;
+};
+
+/// A call of MPI failed.
+class mpi_error : public library_error {
+public:
+    using library_error::library_error;
 };
 
 namespace detail {

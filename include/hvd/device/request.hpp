@@ -166,7 +166,7 @@ inline void enqueue_calls(device_session& session, std::span<const collective_ca
         refuse_host_memory(session, calls, label, true, limit);
     try {
         session.enqueue(calls, label, stream, limit);
-    } catch (const device_error&) {
+    } catch (const library_error&) {
         refuse_host_memory(session, calls, label, false, limit);
         throw;
     }

@@ -124,7 +124,7 @@ private:
                           [&](cudaStream_t stream, time_point limit) {
                               try {
                                   session->exchange(messages, label, stream, limit);
-                              } catch (const device_error&) {
+                              } catch (const library_error&) {
                                   refuse_host_memory(messages, label, *session);
                                   throw;
                               }
