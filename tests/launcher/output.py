@@ -13,7 +13,7 @@ import subprocess
 import termios
 import unittest
 
-from launching import HVDRUN, LauncherTest, PATIENCE
+from launching import FAKE_SSH, HVDRUN, LauncherTest, PATIENCE
 
 # Writes lines as fast as it can, in pieces that end anywhere.
 HEAVY = """i=0; while [ $i -lt 8 ]; do seq -f "$HVD_RANK:%%06.0f:abcdefghijklmnopqrstuvwxyz" 0 4999; i=$((i+1)); done | dd bs=%d 2>/dev/null"""
@@ -38,6 +38,90 @@ class Output(LauncherTest):
     def test_the_last_line_needs_no_newline(self):
         self.assertEqual(self.run_it("-np", 1, "printf", "a\\n\\nb").stdout, "[0]<stdout>:a\n[0]<stdout>:\n[0]<stdout>:b\n")
 
+    def test_a_prompt_is_shown_before_its_newline(self):
+        for stream, redirect in (("stdout", ""), ("stderr", ">&2")):
+            job = self.start_it("-np", 2, "--output-filename", "out", "sh", "-c",
+                                f"printf 'name %s? ' $HVD_RANK {redirect}; while ! [ -e go ]; do sleep 0.01; done; echo it is x {redirect}")
+            shown = getattr(job, stream)
+            self.assertEqual(sorted(shown.readline() for _ in range(2)), [f"[{r}]<{stream}>:name {r}? \n" for r in range(2)])
+            self.assertEqual([(self.folder / f"out/rank.{r}/{stream}").read_text() for r in range(2)], [f"name {r}? " for r in range(2)])
+            (self.folder / "go").touch()
+            self.assertEqual(sorted(shown.readline() for _ in range(2)), [f"[{r}]<{stream}>+:it is x\n" for r in range(2)])
+            self.assertEqual(job.wait(PATIENCE), 0)
+            self.assertEqual([(self.folder / f"out/rank.{r}/{stream}").read_text() for r in range(2)], [f"name {r}? it is x\n" for r in range(2)])
+            (self.folder / "go").unlink()
+
+    def test_progress_by_carriage_returns_is_shown_as_it_comes(self):
+        job = self.start_it("-np", 1, "--output-filename", "out", "sh", "-c", "for i in 1 2 3; do printf '\\r%s%%' $i; while ! [ -e go$i ]; do sleep 0.01; done; done; printf '\\r\\nend\\r\\n'")
+        self.assertEqual(job.stdout.buffer.readline(), b"[0]<stdout>:\r\n")
+        for i in (1, 2, 3):
+            self.assertEqual(job.stdout.buffer.readline(), b"[0]<stdout>:%d%%\n" % i)
+            (self.folder / f"go{i}").touch()
+            if i < 3:
+                self.assertEqual(job.stdout.buffer.readline(), b"[0]<stdout>+:\r\n")
+        self.assertEqual(job.communicate(timeout=PATIENCE)[0].encode(), b"[0]<stdout>+:\r\n[0]<stdout>:end\r\n".replace(b"\r\n", b"\n"))
+        self.assertEqual((self.folder / "out/rank.0/stdout").read_bytes(), b"\r1%\r2%\r3%\r\nend\r\n")
+        fast = self.run_it("-np", 1, "printf", "10%%\\r20%%\\r30%%\\r\\n", text=False)
+        self.assertEqual(fast.stdout, b"[0]<stdout>:10%\r\n[0]<stdout>:20%\r\n[0]<stdout>:30%\r\n")
+
+    def test_characters_are_shown_whole(self):
+        for text in ("é", "€", "😀"):
+            data = text.encode()
+            for cut in range(1, len(data)):
+                first, rest = ("".join(f"\\{byte:03o}" for byte in part) for part in (data[:cut], data[cut:]))
+                ended = self.run_it("-np", 1, "sh", "-c", f"printf 'x{first}'; sleep 0.3; printf '{rest}\\n'", text=False)
+                self.assertEqual(ended.stdout.decode(), f"[0]<stdout>:x\n[0]<stdout>+:{text}\n")
+        # Bytes that are no characters are not held back.
+        ended = self.run_it("-np", 1, "sh", "-c", "printf '\\377'; sleep 0.3; printf '\\200\\303'", text=False)
+        self.assertEqual(ended.stdout, b"[0]<stdout>:\xff\n[0]<stdout>+:\x80\xc3\n")
+
+    def test_output_without_a_newline_reaches_no_other_line(self):
+        ended = self.run_it("-np", 4, "sh", "-c", "for i in 1 2 3; do printf 'a%s' $HVD_RANK; sleep 0.1$HVD_RANK; echo; done")
+        for line in ended.stdout.splitlines():
+            found = re.fullmatch(r"\[(\d)\]<stdout>(\+?):(a(\d))?", line)
+            self.assertTrue(found and found[4] in (None, found[1]), line)
+
+    def test_output_without_a_newline_outlives_hvdrun(self):
+        job = self.start_it("-np", 1, "--output-filename", "out", "sh", "-c", "printf half; sleep 0.5; touch here; exec sleep 1000")
+        self.wait_for_files("here")
+        job.kill()
+        self.assertEqual(job.communicate(timeout=PATIENCE)[0], "[0]<stdout>:half\n")
+        self.assertEqual((self.folder / "out/rank.0/stdout").read_text(), "half")
+        self.assert_nothing_is_left()
+
+    def with_input(self, given, *arguments):
+        ended = subprocess.run([HVDRUN, *map(str, arguments)], input=given, capture_output=True, timeout=PATIENCE, cwd=self.folder, env=self.environment())
+        self.assert_nothing_is_left()
+        return ended
+
+    def test_rank_0_gets_the_standard_input_where_that_is_asked_for(self):
+        lines = b"".join(b"line %d\n" % i for i in range(100_000))
+        for size in (1, 2, 3, 4):
+            ended = self.with_input(lines, "-np", size, "--stdin", "--output-filename", "out", "sh", "-c", "cat >in.$HVD_RANK")
+            self.assertEqual((ended.returncode, ended.stderr), (0, b""))
+            self.assertEqual([(self.folder / f"in.{r}").read_bytes() for r in range(size)], [lines] + [b""] * (size - 1))
+        ended = self.with_input(lines, "-np", 2, "sh", "-c", "cat")
+        self.assertEqual((ended.returncode, ended.stdout), (0, b""))
+
+    def test_a_rank_need_not_read_its_input(self):
+        lines = b"x" * 10_000_000
+        self.assertEqual(self.with_input(lines, "-np", 2, "--stdin", "sh", "-c", "head -c 5; exit 7").returncode, 7)
+        self.assertEqual(self.with_input(lines, "-np", 2, "--stdin", "--kill-after", 1, "sh", "-c", "[ $HVD_RANK = 1 ] && exit 6; exec sleep 1000").returncode, 6)
+
+    def test_a_rank_is_asked_and_answers(self):
+        job = subprocess.Popen([HVDRUN, "-np", "2", "--stdin", "sh", "-c", "[ $HVD_RANK = 1 ] && exit; printf 'name? '; read name; echo hello $name"],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=self.folder, env=self.environment())
+        self.addCleanup(job.communicate)
+        self.assertEqual(job.stdout.readline(), b"[0]<stdout>:name? \n")
+        job.stdin.write(b"you\n")
+        job.stdin.flush()
+        self.assertEqual(job.stdout.readline(), b"[0]<stdout>+:hello you\n")
+        self.assertEqual(job.wait(PATIENCE), 0)
+
+    def test_the_input_is_for_a_rank_here(self):
+        ended = self.run_it("-H", "a:1,localhost:1", "--ssh-command", FAKE_SSH, "--stdin", "true")
+        self.assertEqual((ended.returncode, ended.stderr), (2, "hvdrun: --stdin: rank 0 is on a, and hvdrun passes the standard input on to a rank here alone\n"))
+
     def test_output_written_just_before_a_crash_is_there(self):
         ended = self.run_it("-np", 1, "sh", "-c", "seq 20000; printf last; kill -KILL $$")
         self.assertEqual(ended.stdout.splitlines()[-1], "[0]<stdout>:last")
@@ -47,7 +131,7 @@ class Output(LauncherTest):
         every = bytes(range(256)) * 3
         (self.folder / "bytes").write_bytes(every)
         ended = self.run_it("-np", 1, "--output-filename", "out", "cat", "bytes", text=False)
-        self.assertEqual(ended.stdout.replace(b"[0]<stdout>:", b""), every + b"\n")
+        self.assertEqual(ended.stdout.replace(b"\r\n[0]<stdout>:", b"\r").replace(b"[0]<stdout>:", b""), every + b"\n")
         self.assertEqual((self.folder / "out/rank.0/stdout").read_bytes(), every)
 
     def test_a_long_line_stays_whole_up_to_a_mebibyte(self):

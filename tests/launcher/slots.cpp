@@ -426,6 +426,28 @@ TEST_CASE("two names of one host are one host, whose slots add up, and that is s
     CHECK(said.size() == 2);
 }
 
+TEST_CASE("lines and their parts have the bytes of the output, and whole characters") {
+    const std::string text = "a\r\nb\r10%\r20%\r\n\n\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80 end\r";
+    for (std::size_t step = 1; step <= text.size(); ++step) {
+        CAPTURE(step);
+        line_splitter lines;
+        std::string all;
+        bool was_end = true;
+        const auto take = [&](const line_part& part) {
+            CHECK(part.begins == was_end);
+            CHECK(whole_characters(part.bytes) == part.bytes.size());
+            was_end = part.ends;
+            all += part.bytes;
+        };
+        for (std::size_t at = 0; at < text.size(); at += step) {
+            lines.add(std::string_view(text).substr(at, step), take);
+            if (step % 2 == 0) lines.show_part(take);
+        }
+        lines.finish(take);
+        CHECK(all == text);
+    }
+}
+
 TEST_CASE("the folders of ranks have as many digits as the last one needs") {
     const hvd_test::temporary_directory folder;
     const auto name = [&](int rank, int ranks) {

@@ -3,6 +3,7 @@
 #include "job.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <random>
@@ -87,6 +88,10 @@ job::job(const options& o, const host_list& hosts, const std::vector<placement>&
       address_(rendezvous_at(host_, meeting_place_->port())),
       slots_(slot_rules_of(o, size_at_start_), random_numbers()) {
     slots_.set_hosts(hosts);
+    takes_input_ = o.takes_input;
+    if (o.takes_input && !places.empty() && !places[0].is_local)
+        throw usage_failure("--stdin: rank 0 is on " + places[0].host +
+                            ", and hvdrun passes the standard input on to a rank here alone");
     for (const placement& place : places) has_remote_ = has_remote_ || !place.is_local;
     if (secret_.is_temporary()) guard_.watch_file(secret_.path());
     if (!o.discovery_script.empty())
@@ -142,7 +147,7 @@ void job::start(const placement& where) {
         variables["HVD_SECRET_FILE"] = secret_.path();
         variables.insert(options_.variables.begin(), options_.variables.end());
         variables.merge(own_environment());
-        one.start_here(options_.program, variables);
+        one.start_here(options_.program, variables, takes_input_ && where.rank == 0);
     } else {
         variables.merge(forwarded(options_));
         one.start_there(
@@ -151,7 +156,7 @@ void job::start(const placement& where) {
                            options_.program, options_.kill_after}));
     }
     guard_.watch(one.id());
-    signal_watch::kill_at_second(one.id(), one.input());
+    signal_watch::kill_at_second(one.id(), place[0].is_local ? -1 : one.input());
     note_start(one);
 }
 
@@ -170,22 +175,28 @@ void job::turn() {
 void job::wait_for_something() {
     files_.clear();
     files_.push_back({signals_.number(), POLLIN, 0});
+    const bool is_input_wanted =
+        takes_input_ && std::any_of(ranks_.begin(), ranks_.end(),
+                                    [](const rank& one) { return one.takes_input(); });
+    files_.push_back({is_input_wanted ? 0 : -1, POLLIN, 0});
     for (const rank& one : ranks_) {
         files_.push_back({one.output(), POLLIN, 0});
         files_.push_back({one.errors(), POLLIN, 0});
         files_.push_back({one.wants_to_write() ? one.input() : -1, POLLOUT, 0});
     }
-    const bool has_timeouts = is_ending() || !failed_.empty() || slots_.awaits_time(seconds()) ||
-                              (discovery_ != nullptr && discovery_->is_running()) ||
-                              std::any_of(ranks_.begin(), ranks_.end(), [](const rank& one) {
-                                  return !one.has_started() || one.has_ended() || one.is_asked();
-                              });
+    const bool has_timeouts =
+        is_ending() || !failed_.empty() || slots_.awaits_time(seconds()) ||
+        (discovery_ != nullptr && discovery_->is_running()) ||
+        std::any_of(ranks_.begin(), ranks_.end(), [](const rank& one) {
+            return !one.has_started() || one.has_ended() || one.is_asked() || one.has_parts();
+        });
     ::poll(files_.data(), nfds_t(files_.size()), has_timeouts ? 50 : 1000);
 }
 
 void job::move_bytes() {
     if (files_[0].revents != 0) take_signals();
-    std::size_t i = 1;
+    if (files_[1].revents != 0) pass_input();
+    std::size_t i = 2;
     for (rank& one : ranks_) {
         const bool output = files_[i++].revents != 0, errors = files_[i++].revents != 0;
         if (files_[i++].revents != 0) one.write_input();
@@ -193,6 +204,7 @@ void job::move_bytes() {
             if (output) one.read_output(screen_);
             note_start(one);
             if (errors) one.read_errors(screen_);
+            one.show_parts(seconds(), screen_);
         } catch (const failure& full) {
             note_full(full);
         }
@@ -207,6 +219,19 @@ void job::take_signals() {
     std::set<pid_t> own = {guard_.id(), secret_.remover(), discovery_ ? discovery_->id() : -1};
     for (const rank& one : ranks_) own.insert(one.id());
     reap_inherited(own);
+}
+
+// Rank 0 gets what it has room for, and hvdrun reads no further.
+void job::pass_input() {
+    char bytes[4096];
+    const ssize_t n = ::read(0, bytes, sizeof bytes);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    for (rank& one : ranks_) {
+        if (!one.takes_input()) continue;
+        if (n > 0) one.give_input({bytes, std::size_t(n)});
+        else one.end_input();
+    }
+    if (n <= 0) takes_input_ = false;
 }
 
 // A failure of the command changes nothing: the hosts stay as they were. Only answers without hosts

@@ -61,6 +61,7 @@ private:
     void turn();
     void wait_for_something();
     void take_signals();
+    void pass_input();
     void move_bytes();
     void look_at_hosts();
     void start_and_end();
@@ -116,6 +117,7 @@ private:
     double started_at_ = 0, ending_since_ = 0;
     int exit_code_ = 0;
     const bool inherits_ = inherits_processes();
+    bool takes_input_ = false;  // rank 0 gets the standard input, which has not ended
     bool has_remote_ = false, is_for_good_ = false;
     std::string why_, last_event_;
     std::string ended_early_;  // a rank that ended with 0 before the job was done

@@ -121,6 +121,7 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
     app.add_option("--kill-after", o.kill_after,
                    "seconds between SIGTERM and SIGKILL when a job ends (5)")
         ->transform(number(0.0));
+    app.add_flag("--stdin", o.takes_input, "rank 0, on this host, gets the standard input");
     app.add_option("--forward-signals", raw.passed_on,
                    "USR1,USR2: signals that are passed on to the ranks, and end no job");
     app.add_option("--event-log", o.event_log, "a file for events, one JSON object a line");
@@ -287,6 +288,8 @@ void look_at(options& o, const CLI::App& app, const raw_options& raw) {
         throw usage_failure(
             "--event-log: the MPI's launcher starts and ends the ranks of an MPI "
             "job, so that hvdrun sees no events");
+    if (o.chosen == backend::mpi && o.takes_input)
+        throw usage_failure("--stdin: the MPI's launcher says who gets the standard input");
     if (o.chosen == backend::mpi && !o.passed_on.empty())
         throw usage_failure("--forward-signals: the MPI's launcher passes signals on by itself");
     if (o.chosen != backend::mpi && !(o.mpi_args.empty() && o.mpi_launcher.empty()))

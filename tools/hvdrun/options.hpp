@@ -27,6 +27,7 @@ struct options {
     double start_timeout = 30;
     double kill_after = 5;
     std::set<int> passed_on;  // signals
+    bool takes_input = false;
     bool verbose = false, dry_run = false, check = false;
     std::string event_log;
     int restarts = 0;

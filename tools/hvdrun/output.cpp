@@ -18,6 +18,7 @@ namespace hvdrun {
 namespace {
 
 constexpr int colours[] = {36, 33, 32, 35, 34, 31};
+constexpr double time_for_newline = 0.1;
 constexpr std::size_t bytes_at_once = 1 << 16;
 
 bool is_terminal(int stream) {
@@ -90,9 +91,20 @@ bool rank_stream::read(int from, screen& to) {
         finish(to);
         return false;
     }
-    lines_.add({bytes, std::size_t(n)}, [&](const line_part& line) { take(line, to); });
+    lines_.add({bytes, std::size_t(n)}, [&](const line_part& line) {
+        take(line, to);
+        part_since_ = 0;
+    });
+    if (part_since_ == 0) part_since_ = seconds();
     to.flush();
     return true;
+}
+
+void rank_stream::show_part(double now, screen& to) {
+    if (!has_part() || now < part_since_ + time_for_newline) return;
+    part_since_ = now;
+    lines_.show_part([&](const line_part& part) { take(part, to); });
+    to.flush();
 }
 
 void rank_stream::finish(screen& to) {

@@ -53,6 +53,9 @@ public:
     // Takes all that can be read now. Returns false at the end of the stream.
     bool read(int from, screen& to);
     void finish(screen& to);
+    // A line that has no end yet is shown when it has waited for a short time: it may be a prompt.
+    bool has_part() const { return has_greeted() && lines_.has_part(); }
+    void show_part(double now, screen& to);
 
 private:
     void take(const line_part& line, screen& to);
@@ -62,6 +65,7 @@ private:
     std::string greeting_;
     file_descriptor file_;
     bool times_in_file_ = false;
+    double part_since_ = 0;  // 0: no line is without its end
 };
 
 // Makes a folder, and those in which it is.

@@ -19,10 +19,18 @@ void rank::open_files(const std::string& folder, int ranks, bool with_times, boo
     err_.open_file(own + "/stderr", with_times, go_on);
 }
 
-void rank::start_here(const words& program, const environment& variables) {
+void rank::start_here(const words& program, const environment& variables, bool with_input) {
     started_at_ = seconds();
-    process_ = start(program, variables, false, SIGKILL);
+    takes_input_ = with_input;
+    process_ = start(program, variables, with_input, SIGKILL);
 }
+
+void rank::give_input(std::string_view bytes) {
+    pending_ += bytes;
+    write_input();
+}
+
+void rank::end_input() { process_.input.close(); }
 
 void rank::start_there(const words& command, const std::string& script) {
     out_.expect(remote_greeting);
@@ -47,11 +55,19 @@ void rank::read_errors(screen& to) {
     if (process_.errors && !err_.read(errors(), to)) process_.errors.close();
 }
 
+void rank::show_parts(double now, screen& to) {
+    out_.show_part(now, to);
+    err_.show_part(now, to);
+}
+
 void rank::write_input() {
     if (!process_.input || pending_.empty()) return;
     const ssize_t n = ::write(input(), pending_.data(), pending_.size());
     if (n > 0) pending_.erase(0, std::size_t(n));
-    else if (n < 0 && errno != EAGAIN && errno != EINTR) pending_.clear();  // it has ended
+    else if (n < 0 && errno != EAGAIN && errno != EINTR) {  // it has ended, or reads no more
+        pending_.clear();
+        if (takes_input_) end_input();
+    }
 }
 
 bool rank::look() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "output.hpp"
 #include "process.hpp"
@@ -24,7 +25,7 @@ public:
     int errors() const { return process_.errors.number(); }
     bool wants_to_write() const { return process_.input && !pending_.empty(); }
 
-    void start_here(const words& program, const environment& variables);
+    void start_here(const words& program, const environment& variables, bool with_input);
     void start_there(const words& command, const std::string& script);
     void open_files(const std::string& folder, int ranks, bool with_times, bool go_on);
 
@@ -36,6 +37,13 @@ public:
 
     void read_output(screen& to);
     void read_errors(screen& to);
+    // Lines without their end.
+    bool has_parts() const { return out_.has_part() || err_.has_part(); }
+    void show_parts(double now, screen& to);
+    // The standard input, where it is asked for.
+    bool takes_input() const { return takes_input_ && process_.input && pending_.empty(); }
+    void give_input(std::string_view bytes);
+    void end_input();
     void write_input();
 
     // Returns true once, when the process has ended.
@@ -64,12 +72,12 @@ private:
     placement where_;
     process process_;
     rank_stream out_, err_;
-    std::string pending_;  // for the shell on the other host
+    std::string pending_;  // for the shell on the other host, or for the program
     ending how_;
     double started_at_ = 0, ended_at_ = 0, asked_at_ = 0;
     int insisted_ = 0;  // times
     std::string why_asked_;
-    bool is_finished_ = false, is_start_told_ = false;
+    bool is_finished_ = false, is_start_told_ = false, takes_input_ = false;
 };
 
 }  // namespace hvdrun
