@@ -4,6 +4,7 @@
 
 import os
 import re
+import shutil
 import unittest
 
 from launching import FAKE_SSH, LauncherTest
@@ -42,29 +43,41 @@ class Check(LauncherTest):
 
     def test_another_clock_is_seen(self):
         self.tool("date", "echo $(( $(/bin/date +%s%N) + 5000000000 ))")
-        (row,) = self.table("-H", "a", code=0 if COMPILED_WITH != "no MPI" else 1)
+        (row,) = self.table("-H", "a")
         self.assertAlmostEqual(float(row[6].split()[0]), 5000, delta=1000)
 
-    def test_another_mpi_is_told(self):
-        self.tool("mpirun", "echo 'mpirun (Open MPI) 9.9.9'")
-        (row,) = self.table("-H", "a", code=1)
-        self.assertEqual(row[2], "Open MPI 9.9.9 (differs)")
-        self.tool("mpirun", "echo 'HYDRA build details:'; echo '    Version:     9.0.2'")
-        (row,) = self.table("-H", "a", code=1)
-        self.assertEqual(row[2], "MPICH 9.0.2 (differs)")
+    def test_another_mpi_is_told_and_is_wrong_for_jobs_of_mpi(self):
+        wrong = 1 if COMPILED_WITH != "no MPI" else 0
+        for script, shown in (("echo 'mpirun (Open MPI) 9.9.9'", "Open MPI 9.9.9 (differs)"),
+                              ("echo 'HYDRA build details:'; echo '    Version:     9.0.2'", "MPICH 9.0.2 (differs)"), ("exit 1", None)):
+            self.tool("mpirun", script)
+            self.tool("mpiexec", "exit 1")
+            for backend, code in (([], 0), (["--backend", "tcp"], 0), (["--backend", "mpi"], wrong)):
+                (row,) = self.table("-H", "a", *backend, code=code)
+                self.assertEqual(row[2], shown or "-")
+
+    def test_a_host_without_the_programs_of_a_remote_rank_is_told(self):
+        bare = self.folder / "bare"
+        bare.mkdir()
+        for name in ("sh", "sed", "head", "sort", "uniq", "cat", "date", "setsid", "xargs"):
+            (bare / name).symlink_to(shutil.which(name))
+        (row,) = self.table("-H", "a", ssh=f"env PATH={bare} sh -c {{command}}", code=1)
+        self.assertEqual(row[1], "yes, without mktemp")
+        (row,) = self.table("-H", "localhost")
+        self.assertEqual(row[1], "yes")
 
     def test_a_host_that_is_not_reached_has_the_reason(self):
-        (self.folder / "ssh").write_text('#!/bin/sh\necho "ssh: connect to $1: No route to host" >&2\nexit 255\n')
-        (self.folder / "ssh").chmod(0o755)
-        (row,) = self.table("-H", "a", ssh="./ssh {host} {command}", code=1)
+        (self.folder / "rsh").write_text('#!/bin/sh\necho "ssh: connect to $1: No route to host" >&2\nexit 255\n')
+        (self.folder / "rsh").chmod(0o755)
+        (row,) = self.table("-H", "a", ssh="./rsh {host} {command}", code=1)
         self.assertEqual(row[:2], ["a", "not reached: ssh: connect to a: No route to host"])
         (row,) = self.table("-H", "a", "--start-timeout", "0.3", ssh="sh -c 'sleep 1000' {command}", code=1)
         self.assertEqual(row[1], "not reached: no answer in time")
 
     def test_a_talk_that_breaks_off_is_told_from_a_host_that_is_not_reached(self):
-        (self.folder / "ssh").write_text('#!/bin/sh\necho "reached yes"\necho "ssh: connection reset" >&2\nexit 255\n')
-        (self.folder / "ssh").chmod(0o755)
-        (row,) = self.table("-H", "a", ssh="./ssh {host} {command}", code=1)
+        (self.folder / "rsh").write_text('#!/bin/sh\necho "reached yes"\necho "ssh: connection reset" >&2\nexit 255\n')
+        (self.folder / "rsh").chmod(0o755)
+        (row,) = self.table("-H", "a", ssh="./rsh {host} {command}", code=1)
         self.assertEqual(row[1], "broken off: ssh: connection reset")
 
 

@@ -3,6 +3,7 @@
 """The command line of hvdrun, hosts and hostfiles."""
 
 import re
+import shutil
 import socket
 import subprocess
 import unittest
@@ -222,8 +223,52 @@ class Options(CommandLine):
         self.assert_refused(["-np", 1, "-x", "1A=2", "./train"], "1A=2", "no name of a variable")
 
     def test_help_and_version_are_printed(self):
-        self.assertIn("--num-proc", self.run_it("--help").stdout)
+        printed = self.run_it("--help").stdout
+        for text in ("hvdrun starts a program", "Usage: hvdrun [options] program [arguments]\n", "--num-proc", "Examples:\nhvdrun -np 4 ./train\n"):
+            self.assertIn(text, printed)
         self.assertRegex(self.run_it("--version").stdout, r"^hvdrun \d+\.\d+\.\d+\n$")
+
+
+class Installed(CommandLine):
+    """The manual page and the completions of shells."""
+
+    def options(self):
+        return set(re.findall(r"(?<![\w-])(--[a-z-]+)", self.run_it("--help").stdout.partition("Examples:")[0]))
+
+    def test_the_manual_page_has_all_options(self):
+        page = self.run_it("--generate", "manual").stdout
+        text = re.sub(r"\\f[BIR]", "", page).replace("\\", "")
+        self.assertEqual(self.options() - set(re.findall(r"--[a-z-]+", text)), set())
+        self.assertNotIn("--generate", text)
+        if shutil.which("groff"):
+            shown = subprocess.run(["groff", "-man", "-Tascii", "-ww", "-P-cbou"], input=page, capture_output=True, text=True, timeout=PATIENCE)
+            self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+            self.assertIn("hvdrun - start a program of hvd on several ranks", shown.stdout)
+
+    def completed(self, *words):
+        """What bash offers for the last word."""
+        script = self.run_it("--generate", "bash").stdout + 'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _hvdrun; printf "%s\n" "${COMPREPLY[@]}"'
+        ended = subprocess.run(["bash", "-c", script, "bash", "hvdrun", *words], capture_output=True, text=True, timeout=PATIENCE, cwd=self.folder)
+        self.assertEqual(ended.stderr, "")
+        return ended.stdout.split()
+
+    def test_bash_completes_options_values_and_the_program(self):
+        (self.folder / "hosts.txt").write_text("")
+        self.assertEqual(set(self.completed("--")), self.options())
+        self.assertEqual(self.completed("-np", "4", "--hostf"), ["--hostfile"])
+        for words in (["--hostfile", "hos"], ["--hostfile", "=", "hos"], ["-np", "4", "./train", "hos"], ["--blacklist-cooldown-range", "1", "hos"]):
+            self.assertEqual(self.completed(*words), ["hosts.txt"], words)
+        self.assertIn("hosts.txt", self.completed("--blacklist-cooldown-range", "1", "2", "hos"))
+        self.assertIn("bash", self.completed("-np", "4", "bas"))
+        self.assertEqual(self.completed("-np", "4", "./train", "--hostf"), [])
+
+    def test_zsh_has_all_options(self):
+        script = self.run_it("--generate", "zsh").stdout
+        self.assertTrue(script.startswith("#compdef hvdrun\n_arguments "))
+        self.assertEqual(set(re.findall(r"'\*(--[a-z-]+)\[", script)), self.options())
+        if shutil.which("zsh"):
+            self.assertEqual(subprocess.run(["zsh", "-n"], input=script, capture_output=True, text=True, timeout=PATIENCE).stderr, "")
+        self.assertEqual(subprocess.run(["sh", "-n"], input=script, capture_output=True, text=True, timeout=PATIENCE).stderr, "")
 
 
 class Allocations(CommandLine):

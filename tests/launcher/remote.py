@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 import unittest
 
 from launching import FAKE_SSH, LauncherTest, PATIENCE, UNIMPRESSED, command_lines
@@ -109,12 +110,45 @@ class Remote(LauncherTest):
         self.assert_second_interrupt_kills(job)
 
     def test_a_host_that_is_not_reached_is_named(self):
-        (self.folder / "ssh").write_text('#!/bin/sh\n[ $1 = b ] || exec sh -c "$2"\necho "no route to $1" >&2\nexit 255\n')
-        (self.folder / "ssh").chmod(0o755)
-        ended = self.there("a:1,b:1", "sleep", "1000", ssh="./ssh {host} {command}")
+        (self.folder / "rsh").write_text('#!/bin/sh\n[ $1 = b ] || exec sh -c "$2"\necho "no route to $1" >&2\nexit 255\n')
+        (self.folder / "rsh").chmod(0o755)
+        ended = self.there("a:1,b:1", "sleep", "1000", ssh="./rsh {host} {command}")
         self.assertEqual(ended.returncode, 255)
         self.assertIn("[1]<stderr>:no route to b\n", ended.stderr)
-        self.assertIn("rank 1 on b was not started: ./ssh ended with exit code 255", ended.stderr)
+        self.assertIn("rank 1 on b was not started: ./rsh ended with exit code 255", ended.stderr)
+
+    def test_ssh_is_never_asked_for_an_answer(self):
+        for command, words in {"ssh -p 2222 {host} {command}": "ssh -o BatchMode=yes -p 2222 a {command}", "/usr/bin/ssh {host} {command}": "/usr/bin/ssh -o BatchMode=yes a {command}",
+                               "ssh -oBatchMode=no {host} {command}": "ssh -oBatchMode=no a {command}", "rsh {host} {command}": "rsh a {command}"}.items():
+            self.assertIn(f"[0] {words}: ", self.there("a", "--dry-run", "true", ssh=command).stdout)
+
+    def test_a_rank_that_waits_for_a_password_is_told_in_time(self):
+        before = time.monotonic()
+        job = self.start_it("-H", "a:2,localhost:1", "--ssh-command", "sh -c 'exec sleep 1000' {command}", "sleep", "1000")
+        self.assertEqual(job.stderr.readline(), "hvdrun: rank 0 on a has not started for 4.0 s. If sh waits for a password or a host key: nobody can answer; "
+                         "'ssh a true' must work without a question: ssh-copy-id a brings a key there, and a first login knows the host's\n")
+        self.assertLess(time.monotonic() - before, 5 if os.environ.get("HVD_SANITIZER", "none") == "none" else PATIENCE)
+        job.terminate()
+        self.assertEqual(job.wait(PATIENCE), 143)
+        self.assertNotIn("password", job.stderr.read())  # once
+
+    def test_a_login_that_fails_is_told_with_the_remedy(self):
+        ended = self.there("a", "true", ssh="sh -c 'echo a: Permission denied >&2; exit 255' {command}")
+        self.assertEqual(ended.returncode, 255)
+        self.assertIn("rank 0 on a was not started: sh ended with exit code 255; 'ssh a true' must work without a question: ssh-copy-id a brings a key there", ended.stderr)
+
+    def test_a_host_without_room_is_told(self):
+        (self.folder / "full").mkdir()
+        script = 'mount -t tmpfs -o size=4k none full && dd if=/dev/zero of=full/x bs=4k count=9 2>/dev/null; exec "$@"'
+        for words, said in ((["-H", "a", "--ssh-command", "env TMPDIR=full sh -c {command}"], "this host has no room for a file in full"),
+                            (["-np", "1"], "the file of the secret cannot be written: No space left on device (TMPDIR or XDG_RUNTIME_DIR names another folder)")):
+            told = {} if "-H" in words else {"TMPDIR": "full"}
+            ended = subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", os.environ["HVDRUN"], *words, "true"], cwd=self.folder,
+                                   env=self.environment() | told, capture_output=True, text=True, timeout=PATIENCE)
+            if "unshare:" in ended.stderr or "mount:" in ended.stderr:
+                self.skipTest("this user may mount nothing")
+            self.assertIn(said, ended.stderr)
+            self.assertEqual(ended.returncode, 125 if "-H" in words else 1)
 
     def test_a_host_that_does_not_answer_ends_the_job_in_time(self):
         ended = self.there("a:1", "--start-timeout", 0.3, "true", ssh="sh -c 'sleep 1000' {command}")

@@ -32,6 +32,7 @@ const char* const questions =
     "sed -n 's/.*libnccl.so.* => //p' | head -n 1 | xargs -r readlink -f | sed 's/.*so\\.//')\n"
     "k=; for i in /sys/class/net/*; do n=${i##*/}; [ $n = lo ] || "
     "[ \"$(cat $i/operstate 2>/dev/null)\" = down ] || k=\"$k $n\"; done\n"
+    "echo missing $(for c in setsid mktemp; do command -v $c >/dev/null || echo $c; done)\n"
     "echo interfaces $k\n"
     "while read -r x; do echo clock $(date +%s%N); done\n";
 
@@ -44,7 +45,7 @@ double time_of_day() {
 }
 
 struct host_report {
-    std::string host, problem, mpi, gpu, nccl, interfaces;
+    std::string host, problem, missing, mpi, gpu, nccl, interfaces;
     double offset = 0, uncertainty = -1;  // of the clock, in seconds
 
     std::string clock() const {
@@ -116,6 +117,7 @@ void take(const std::string& line, host_report& report) {
     const std::string name = line.substr(0, space);
     const std::string value = space == std::string::npos ? "" : line.substr(space + 1);
     if (name == "mpi") report.mpi = value;
+    if (name == "missing") report.missing = value;
     if (name == "gpu") report.gpu = value;
     if (name == "nccl") report.nccl = value;
     if (name == "interfaces") report.interfaces = value;
@@ -146,6 +148,8 @@ host_report ask(const options& o, const placement& where) {
             is_reached = is_reached || line == "reached yes";
             take(line, report);
             if (line.rfind("interfaces", 0) == 0) {
+                if (!where.is_local && o.chosen == backend::tcp && !report.missing.empty())
+                    report.problem = "yes, without " + report.missing;
                 compare_clocks(talk, report);
                 return report;
             }
@@ -186,14 +190,23 @@ std::string bare_version(std::string text) {
     return text;
 }
 
+std::string or_none(const std::string& text) { return text.empty() ? "-" : text; }
+
 row row_of(const host_report& report) {
-    const auto or_none = [](const std::string& text) { return text.empty() ? "-" : text; };
-    std::string mpi = bare_version(report.mpi);
-    if (!mpi.empty() && mpi != HVDRUN_MPI) mpi += " (differs)";
-    return {report.host,          report.problem.empty() ? "yes" : report.problem,
-            or_none(mpi),         or_none(report.gpu),
-            or_none(report.nccl), or_none(report.interfaces),
+    const std::string mpi = bare_version(report.mpi);
+    return {report.host,
+            report.problem.empty() ? "yes" : report.problem,
+            or_none(mpi) + (mpi == HVDRUN_MPI || mpi.empty() ? "" : " (differs)"),
+            or_none(report.gpu),
+            or_none(report.nccl),
+            or_none(report.interfaces),
             report.clock()};
+}
+
+// A job of MPI needs the same MPI on all hosts, and one of tcp none.
+bool is_good(const host_report& report, backend chosen) {
+    const bool needs_mpi = chosen == backend::mpi && *HVDRUN_MPI != 0;
+    return report.problem.empty() && (!needs_mpi || bare_version(report.mpi) == HVDRUN_MPI);
 }
 
 }  // namespace
@@ -206,16 +219,15 @@ int check_hosts(const options& o, const host_list& hosts) {
     for (const placement& where : places)
         asked.push_back(std::async(std::launch::async, ask, std::cref(o), where));
     std::vector<row> rows = {{"host", "reached", "MPI", "GPUs", "NCCL", "interfaces", "clock"}};
-    bool is_good = true;
+    bool are_good = true;
     for (std::future<host_report>& one : asked) {
         const host_report report = one.get();
         rows.push_back(row_of(report));
-        is_good = is_good && report.problem.empty() &&
-                  rows.back()[2].find("differs") == std::string::npos;
+        are_good = are_good && is_good(report, o.chosen);
     }
     std::printf("compiled with %s\n", *HVDRUN_MPI == 0 ? "no MPI" : HVDRUN_MPI);
     print_table(rows);
-    return is_good ? 0 : 1;
+    return are_good ? 0 : 1;
 }
 
 }  // namespace hvdrun

@@ -7,7 +7,8 @@
 namespace hvdrun {
 
 // Asks each host what a job needs to know about it, and prints a table. Returns 0, or 1 if a host
-// cannot be reached or has another MPI than the one that hvdrun was compiled with.
+// cannot be reached or has not what the backend needs: tcp some programs, and mpi the MPI that
+// hvdrun was compiled with.
 int check_hosts(const options& o, const host_list& hosts);
 
 }  // namespace hvdrun

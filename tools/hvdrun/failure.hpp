@@ -2,6 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -22,5 +26,16 @@ class usage_failure : public failure {
 public:
     explicit usage_failure(const std::string& what) : failure(2, what) {}
 };
+
+// An error of a write to the standard output.
+inline failure output_failure(int error) {
+    if (error == EPIPE) return {128 + SIGPIPE, "ended, since nobody reads the output any more"};
+    return {1, std::string("the output cannot be written: ") + strerror(error)};
+}
+
+// Writes what is printed by now. A full disk is an error.
+inline void flush_output() {
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw output_failure(errno);
+}
 
 }  // namespace hvdrun

@@ -118,7 +118,7 @@ private:
     int exit_code_ = 0;
     const bool inherits_ = inherits_processes();
     bool takes_input_ = false;  // rank 0 gets the standard input, which has not ended
-    bool has_remote_ = false, is_for_good_ = false;
+    bool has_remote_ = false, is_for_good_ = false, is_slow_told_ = false;
     std::string why_, last_event_;
     std::string ended_early_;  // a rank that ended with 0 before the job was done
 };

@@ -13,6 +13,7 @@ namespace hvdrun {
 namespace {
 
 constexpr double time_to_learn = 0.2;
+constexpr double time_to_ask = 4;  // a rank that does not start may wait for an answer
 constexpr double time_between_progress = 5;
 constexpr std::size_t most_named = 4;
 
@@ -20,6 +21,12 @@ std::string short_time(double s) {
     char text[32];
     std::snprintf(text, sizeof text, "%.1f s", s);
     return text;
+}
+
+// 255 is the exit code of ssh itself.
+std::string remedy_of_ssh(const std::string& host) {
+    return "'ssh " + host + " true' must work without a question: ssh-copy-id " + host +
+           " brings a key there, and a first login knows the host's";
 }
 
 }  // namespace
@@ -154,7 +161,8 @@ void job::judge(const rank& ended) {
 std::string job::failure_of(const rank& one) const {
     if (!one.has_started())
         return name_of(one.where()) + " was not started: " + for_shell(options_.ssh_command[0]) +
-               " ended with " + one.how().description();
+               " ended with " + one.how().description() +
+               (one.how().code == 255 ? "; " + remedy_of_ssh(one.where().host) : "");
     return name_of(one.where()) + " failed with " + one.how().description() + ", " +
            short_time(one.ended_at() - one.started_at()) + " after its start";
 }
@@ -202,8 +210,7 @@ void job::look_at_clock() {
     if (!is_ending()) {
         if (const int signal = signal_watch::asked_to_end(); signal != 0)
             end_for_good(128 + signal, "ended by " + ending{0, signal}.description());
-        else if (screen_.is_closed())
-            end_for_good(128 + SIGPIPE, "ended, since nobody reads the output any more");
+        else if (screen_.error() != 0) note_full(output_failure(screen_.error()));
     }
     for (rank& one : ranks_) {
         look_at_start(one);
@@ -214,6 +221,14 @@ void job::look_at_clock() {
 // An elastic job starts another one, also for one that the others have lost and that does not come
 // back: its host may be silent.
 void job::look_at_start(rank& one) {
+    if (!one.has_started() && !one.has_ended() && !is_slow_told_ && !is_ending() &&
+        seconds() > one.started_at() + time_to_ask) {
+        is_slow_told_ = true;
+        screen_.say(name_of(one.where()) + " has not started for " + short_time(time_to_ask) +
+                    ". If " + for_shell(options_.ssh_command[0]) +
+                    " waits for a password or a host key: nobody can answer; " +
+                    remedy_of_ssh(one.where().host));
+    }
     const double since =
         one.has_started() ? epochs_.missed_since(one.where().rank) : one.started_at();
     if (is_ending() || one.has_ended() || one.is_asked() ||

@@ -92,7 +92,9 @@ int main(int argc, char** argv) {
     hvdrun::end_at_signals();
     std::signal(SIGPIPE, SIG_IGN);  // whose end is closed is told by write()
     try {
-        return hvdrun::run(hvdrun::read_options(argc, argv));
+        const int code = hvdrun::run(hvdrun::read_options(argc, argv));
+        hvdrun::flush_output();
+        return code;
     } catch (const hvdrun::failure& end) {
         std::fprintf(stderr, "hvdrun: %s\n", end.what());
         return end.code();

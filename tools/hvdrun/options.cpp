@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -18,6 +19,7 @@
 #include "command_line.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
+#include "manual.hpp"
 #include "numbers.hpp"
 #include "process.hpp"
 #include "settings.hpp"
@@ -28,7 +30,7 @@ namespace {
 // The texts that CLI11 reads, before they are looked at.
 struct raw_options {
     std::string hosts, hostfile, backend = "tcp", mpi_args;
-    std::string ssh_command, ssh_identity, passed_on;
+    std::string ssh_command, ssh_identity, passed_on, file;
     int ssh_port = 0;
     std::vector<std::string> variables;
     std::vector<std::pair<const setting*, std::string>> settings;
@@ -86,6 +88,12 @@ void describe_elastic(CLI::App& app, options& o, raw_options& raw) {
         ->transform(number(shortest_time, 2'592'000.0));
 }
 
+class help_formatter : public CLI::Formatter {
+    std::string make_usage(const CLI::App*, std::string) const override {
+        return "Usage: hvdrun [options] program [arguments]\n";
+    }
+};
+
 void describe_settings(CLI::App& app, raw_options& raw) {
     for (const setting& one : settings()) {
         const auto take = [&raw, &one](const std::string& value) {
@@ -99,10 +107,15 @@ void describe_settings(CLI::App& app, raw_options& raw) {
 
 void describe(CLI::App& app, options& o, raw_options& raw) {
     app.set_help_flag("-h,--help", "print this and end");
-    app.set_version_flag("--version", "hvdrun " HVDRUN_VERSION);
+    app.set_version_flag("--version", "hvdrun " HVDRUN_VERSION, "print the version and end");
     app.description(
-        "Starts a program of hvd on several ranks: hvdrun [options] program [arguments]. "
-        "-np N is short for --num-proc N.");
+        "hvdrun starts a program of hvd on several ranks, here and on other hosts. -np N is short "
+        "for --num-proc N.");
+    app.formatter(std::make_shared<help_formatter>());
+    app.footer(std::string("Examples:\n") + examples);
+    app.add_option("--generate", raw.file)
+        ->check(CLI::IsMember({"manual", "bash", "zsh"}))
+        ->group("");  // it is for the build, and --help does not tell it
     app.add_option("-n,--num-proc,--np", o.ranks, "number of ranks (all slots of the hosts)")
         ->transform(number(1, 1 << 20));
     app.add_option("-H,--hosts,--host", raw.hosts, "hosts and their slots: host:slots,host:slots");
@@ -206,6 +219,15 @@ std::set<int> signals_of(const std::string& names) {
     return result;
 }
 
+bool is_ssh(const std::string& program) { return program.substr(program.rfind('/') + 1) == "ssh"; }
+
+// Nobody answers the questions of ssh: it fails instead, unless the user has it otherwise.
+void never_ask(words& ssh) {
+    for (const std::string& word : ssh)
+        if (word.find("BatchMode") != std::string::npos) return;
+    if (is_ssh(ssh[0])) ssh.insert(ssh.begin() + 1, {"-o", "BatchMode=yes"});
+}
+
 words ssh_words(const raw_options& raw) {
     if (raw.ssh_command.empty()) {
         words result = {"ssh", "-o", "BatchMode=yes"};
@@ -218,7 +240,10 @@ words ssh_words(const raw_options& raw) {
         throw usage_failure("-p and -i are for ssh: --ssh-command has options of its own");
     words result = split(raw.ssh_command, "--ssh-command");
     for (const std::string& word : result)
-        if (word.find("{command}") != std::string::npos) return result;
+        if (word.find("{command}") != std::string::npos) {
+            never_ask(result);
+            return result;
+        }
     throw usage_failure("--ssh-command " + raw.ssh_command + ": it has no {command}");
 }
 
@@ -303,6 +328,12 @@ std::string as_spelled(const std::string& text, const std::map<std::string, std:
     return found == spelled.end() ? text : found->second + text.substr(end);
 }
 
+[[noreturn]] void print_and_end(const std::string& text) {
+    std::fputs(text.c_str(), stdout);
+    flush_output();
+    std::exit(0);
+}
+
 }  // namespace
 
 options read_options(int argc, char** argv) {
@@ -320,10 +351,13 @@ options read_options(int argc, char** argv) {
         line = read_words(words(argv + 1, argv + argc), find);
         app.parse(words(line.own.rbegin(), line.own.rend()));
     } catch (const CLI::Success& end) {
-        std::exit(app.exit(end));
+        std::ostringstream printed;
+        app.exit(end, printed);
+        print_and_end(printed.str());
     } catch (const CLI::ParseError& error) {
         throw usage_failure(as_spelled(error.what(), line.spelled));
     }
+    if (!raw.file.empty()) print_and_end(installed_file(app, raw.file));
     result.program = line.program;
     look_at(result, app, raw);
     return result;

@@ -65,7 +65,7 @@ void screen::say(const std::string& text) { write(2, "hvdrun: " + text + "\n"); 
 void screen::write(int stream, const std::string& bytes) {
     const std::string shown = status_;
     show_status("");
-    if (!write_all(stream, bytes.data(), bytes.size()) && stream == 1) is_closed_ = true;
+    if (!write_all(stream, bytes.data(), bytes.size()) && stream == 1) error_ = errno;
     show_status(shown);
 }
 
@@ -102,7 +102,7 @@ bool rank_stream::read(int from, screen& to) {
 
 void rank_stream::show_part(double now, screen& to) {
     if (!has_part() || now < part_since_ + time_for_newline) return;
-    part_since_ = now;
+    part_since_ = 0;
     lines_.show_part([&](const line_part& part) { take(part, to); });
     to.flush();
 }

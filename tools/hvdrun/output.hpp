@@ -26,14 +26,15 @@ public:
     // Replaces the line of status. Without a terminal there is none.
     void show_status(const std::string& text);
     bool has_status() const { return status_is_shown_; }
-    // Nobody reads the standard output any more.
-    bool is_closed() const { return is_closed_; }
+    // 0, or the error by which the standard output takes no more.
+    int error() const { return error_; }
 
 private:
     void write(int stream, const std::string& bytes);
     std::string prefix(int rank, int stream, bool begins) const;
 
-    bool with_times_, status_is_shown_, is_closed_ = false;
+    bool with_times_, status_is_shown_;
+    int error_ = 0;
     bool has_colours_[3] = {};  // by stream
     int width_ = 80;
     std::string status_, taken_[3];  // by stream

@@ -89,7 +89,8 @@ std::string remote_script(const remote_rank& rank) {
         "trap 'exit 125' HUP INT PIPE TERM\n"
         "printf '%s\\n' " +
         rank.secret +
-        " >\"$HVD_SECRET_FILE\" || exit 125\n"
+        " >\"$HVD_SECRET_FILE\" || { echo \"hvdrun: this host has no room for a file in "
+        "${TMPDIR:-/tmp}\" >&2; exit 125; }\n"
         "export HVD_SECRET_FILE\n";
     const std::string folder = for_shell(rank.folder);
     s += "cd " + folder + " || { echo hvdrun: this host has no folder " + folder +

@@ -28,9 +28,11 @@ std::string write_file(const std::string& digits) {
     std::string path = std::string(folder == nullptr ? "/tmp" : folder) + "/hvdrun.XXXXXX";
     const file_descriptor file(::mkostemp(path.data(), O_CLOEXEC));
     const std::string line = digits + "\n";
-    if (!file || !write_all(file.number(), line.data(), line.size()))
-        throw failure(1, path + ": the file of the secret cannot be written: " + strerror(errno));
-    return path;
+    if (file && write_all(file.number(), line.data(), line.size())) return path;
+    const int error = errno;
+    if (file) ::unlink(path.c_str());
+    throw failure(1, path + ": the file of the secret cannot be written: " + strerror(error) +
+                         " (TMPDIR or XDG_RUNTIME_DIR names another folder)");
 }
 
 // A shell that removes the file when its input ends. It has another name than hvdrun and its guard,
