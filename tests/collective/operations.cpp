@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -399,6 +400,78 @@ TEST_CASE("the mean of equal 16-bit floats is that number, also of the least one
         hvd::float16 least(comm.rank() == 0 ? 0x1p-24f : 0.0f);
         comm.allreduce(least, hvd::sum);
         CHECK(float(least) == 0x1p-24f);
+    });
+}
+
+TEST_CASE_TEMPLATE("the extreme values have the lowest rank that has them", T, std::int8_t,
+                   std::uint64_t, float, double, hvd::float16, hvd::bfloat16) {
+    on_every_transport([](auto& comm) {
+        const auto value = [](int rank, std::size_t i) {
+            return T(float((std::size_t(rank) * 5 + i * 3) % 7));
+        };
+        for (const std::size_t n : {1, 5, 3001}) {
+            std::vector<T> x(n);
+            for (std::size_t i = 0; i < n; ++i) x[i] = value(comm.rank(), i);
+            const std::vector<T> before = x;
+            const auto largest = comm.allreduce_with_rank(x, hvd::max),
+                       smallest = comm.allreduce_with_rank(x, hvd::min);
+            REQUIRE(largest.size() == n);
+            REQUIRE(smallest.size() == n);
+            int wrong_ones = 0;
+            for (std::size_t i = 0; i < n; ++i) {
+                int most = 0, least = 0;
+                for (int r = 1; r < comm.size(); ++r) {
+                    if (value(most, i) < value(r, i)) most = r;
+                    if (value(r, i) < value(least, i)) least = r;
+                }
+                wrong_ones += largest[i] != hvd::with_rank<T>{value(most, i), most};
+                wrong_ones += smallest[i] != hvd::with_rank<T>{value(least, i), least};
+            }
+            CHECK(wrong_ones == 0);
+            CHECK(x == before);
+        }
+        const hvd::with_rank<T> one = comm.allreduce_with_rank(value(comm.rank(), 0), hvd::max);
+        CHECK(one.value == value(one.rank, 0));
+        CHECK(comm.allreduce_with_rank(T(1.0f), hvd::min).rank == 0);  // all have it
+    });
+}
+
+TEST_CASE("a NaN is the extreme value, of the lowest rank that has one") {
+    on_every_transport([](auto& comm) {
+        const int first = comm.size() > 1 ? 1 : 0;
+        const float x = comm.rank() >= first ? std::numeric_limits<float>::quiet_NaN() : 5.0f;
+        const auto largest = comm.allreduce_with_rank(x, hvd::max),
+                   smallest = comm.allreduce_with_rank(x, hvd::min);
+        CHECK(std::isnan(largest.value));
+        CHECK(std::isnan(smallest.value));
+        CHECK(largest.rank == first);
+        CHECK(smallest.rank == first);
+    });
+}
+
+TEST_CASE("extreme values of columns and of nothing, and of ranks that disagree") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> matrix = {comm.rank(), -1, -comm.rank(), -1};
+        const auto column = hvd::view(matrix.data(), hvd::shape(2), hvd::strides(2));
+        const auto most = comm.allreduce_with_rank(column, hvd::max);
+        const int last = comm.size() - 1;
+        CHECK(most == std::vector<hvd::with_rank<int>>{{last, last}, {0, 0}});
+        CHECK(comm.allreduce_with_rank(std::vector<int>(), hvd::max).empty());
+        if (comm.size() == 1) return;
+        const auto differ = [&] {
+            if (comm.rank() == 0) (void)comm.allreduce_with_rank(1.0f, hvd::max);
+            else (void)comm.allreduce_with_rank(1, hvd::max);
+        };
+        if (const auto e = thrown<hvd::mismatch_error>(differ))
+            CHECK(e->table()[0].second == "float32 with rank/8");
+        const hvd::tensor_view<int> nothing(nullptr, {3});
+        const auto null = [&] {
+            (void)comm.allreduce_with_rank(comm.rank() == 0 ? nothing : hvd::view(matrix.data(), 3),
+                                           hvd::max);
+        };
+        if (comm.rank() == 0) thrown<hvd::usage_error>(null);
+        else thrown<hvd::peer_error>(null);
+        check_that_it_works(comm);
     });
 }
 

@@ -72,6 +72,8 @@ TEST_CASE("MPI's reductions have their form here") {
         CHECK(slice.size() == std::size_t(counts[std::size_t(world.rank())]));
         world.allreduce(x, [](float a, float b) { return std::max(a, b); });
         CHECK(x.front() == size);
+        auto most = world.allreduce_with_rank(x, hvd::max);
+        CHECK(most.front() == hvd::with_rank<float>{size, 0});
     });
 }
 

@@ -75,6 +75,14 @@ void operations(communicator& world) {
     CHECK(largest.front() == float(size - 1));
 }
 
+void allreduce_with_rank(communicator& world) {
+    //! [allreduce_with_rank]
+    const double seconds = 1.0 + world.rank();
+    const auto slowest = world.allreduce_with_rank(seconds, hvd::max);  // slowest.value, .rank
+    //! [allreduce_with_rank]
+    CHECK(slowest == hvd::with_rank<double>{double(world.size()), world.size() - 1});
+}
+
 void reduce(communicator& world) {
     //! [reduce]
     std::vector<float> counts = {1, float(world.rank())};
@@ -663,6 +671,7 @@ HVD_TEST_SNIPPET(wait_all)
 HVD_TEST_SNIPPET(wait_any)
 HVD_TEST_SNIPPET(gather_object)
 HVD_TEST_SNIPPET(scatter_object)
+HVD_TEST_SNIPPET(allreduce_with_rank)
 HVD_TEST_SNIPPET(communicators)
 HVD_TEST_SNIPPET(duplicate)
 HVD_TEST_SNIPPET(parent_rank)

@@ -8,6 +8,7 @@
 #include "../backend/refused.hpp"
 #include "../collective/allgather.hpp"
 #include "../collective/allreduce.hpp"
+#include "../collective/allreduce_with_rank.hpp"
 #include "../collective/alltoall.hpp"
 #include "../collective/barrier.hpp"
 #include "../collective/broadcast.hpp"
@@ -57,6 +58,7 @@ owner<E> endpoint_of(const Handle& handle, Ownership ownership,
 /// @snippet tests/docs/snippets.cpp communicator
 template <class Backend>
 class communicator : public detail::allreduce_calls<communicator<Backend>, Backend>,
+                     public detail::allreduce_with_rank_calls<communicator<Backend>, Backend>,
                      public detail::reduce_calls<communicator<Backend>, Backend>,
                      public detail::reduce_scatter_calls<communicator<Backend>, Backend>,
                      public detail::scan_calls<communicator<Backend>, Backend>,
