@@ -188,7 +188,7 @@ TEST_CASE("Horovod's options of an optimizer have their form here") {
               hvd::optimizer_options{.groups = {{0, 1}}},
               hvd::optimizer_options{.bucket_bytes = 1 << 20},
               hvd::optimizer_options{.op = hvd::adasum},
-              hvd::optimizer_options{.scale_local = false}}) {
+              hvd::optimizer_options{.scale_local_gradients = false}}) {
             std::vector<float> w(4, 1), dw(4, 1), v(2, 1), dv(2, 1);
             hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.5f},
                                                  options);

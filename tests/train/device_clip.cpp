@@ -80,8 +80,9 @@ TEST_CASE("the norm has every gradient once, but local ones, which stay as they 
                 d_own(floats(2, float(rank + 1))), d_table(floats(6, 0)), d_frozen(floats(2, 100)),
                 row(floats{3, 4});
             const tensor<std::int64_t> index(std::vector<std::int64_t>{1});
-            hvd::distributed_optimizer optimizer(gpus, optimizers::sgd<float>{1},
-                                                 {.scale_local = false, .shard_state = sharded});
+            hvd::distributed_optimizer optimizer(
+                gpus, optimizers::sgd<float>{1},
+                {.scale_local_gradients = false, .shard_state = sharded});
             optimizer.register_parameter("a", a.view(), da.view());
             optimizer.register_local("own", own.view(), d_own.view());
             const auto words = optimizer.register_sparse("words", table.view(), d_table.view(), 2);

@@ -216,7 +216,7 @@ TEST_CASE("passes in no_sync() on other streams come before the buckets") {
         const stream s, other;
         const tensor<float> a{0}, b{0}, own{0}, da{0}, db{0}, d_own{0};
         hvd::distributed_optimizer optimizer(gpus, optimizers::sgd<float>{.rate = 1},
-                                             {.bucket_bytes = 1, .scale_local = false});
+                                             {.bucket_bytes = 1, .scale_local_gradients = false});
         optimizer.register_parameter("a", a.view(), da.view());
         optimizer.register_parameter("b", b.view(), db.view());
         optimizer.register_local("own", own.view(), d_own.view());

@@ -361,7 +361,7 @@ TEST_CASE("gradients in no bucket are read after the streams that wrote them") {
         const stream s, other;
         const tensor<float> local{10}, w{1}, dl{-100}, dw{-100};
         hvd::distributed_optimizer optimizer(gpus, optimizers::sgd<float>{.rate = 1},
-                                             {.scale_local = false});
+                                             {.scale_local_gradients = false});
         optimizer.register_local("local", local.view(), dl.view());
         optimizer.register_parameter("w", w.view(), dw.view());
         const float r = float(gpus.rank()), mean = float(gpus.size() - 1) / 2;

@@ -175,7 +175,7 @@ TEST_CASE("gradients that are not reported, frozen, local or nothing") {
         const float n = float(comm.size());
         std::vector<float> a(3), b(3), c(3), own(3), da(3), db(3), dc(3), downs(3);
         hvd::distributed_optimizer optimizer(e, optimizers::sgd<float>{.rate = 1},
-                                             {.op = hvd::sum, .scale_local = false});
+                                             {.op = hvd::sum, .scale_local_gradients = false});
         const auto ia = optimizer.register_parameter("a", a, da);
         const auto ib = optimizer.register_parameter("b", b, db);
         const auto ic = optimizer.register_parameter("c", c, dc);

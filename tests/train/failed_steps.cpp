@@ -293,7 +293,7 @@ TEST_CASE("options that differ are told by name on every rank before anything is
         differ("average_passes", {.average_passes = true});
         differ("gradient_predivide_factor", {.gradient_predivide_factor = 2});
         differ("codec", {.codec = hvd::codec::cast<hvd::float16>});
-        differ("scale_local", {.scale_local = false});
+        differ("scale_local_gradients", {.scale_local_gradients = false});
         differ("skip_nonfinite", {.skip_nonfinite = true});
         differ("synchronize_buffers", {.synchronize_buffers = true});
     });

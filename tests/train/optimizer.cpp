@@ -369,7 +369,7 @@ TEST_CASE("local gradients are no part of the norm that clips, and stay as they 
     hvd_test::on_ranks([](communicator& comm) {
         std::vector<float> a(2), da(2, 3), own(2), d_own(2, float(comm.rank() * 100 + 1));
         hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1},
-                                               {.scale_local = false});
+                                               {.scale_local_gradients = false});
         distributed.register_parameter("a", a, da);
         distributed.register_local("own", own, d_own);
         auto gradients = distributed.synchronize();
@@ -485,7 +485,7 @@ TEST_CASE("the adasum optimizer steps with the sum or the mean of its passes, lo
                                                    {.op = hvd::adasum,
                                                     .backward_passes_per_step = 2,
                                                     .average_passes = averages,
-                                                    .scale_local = false});
+                                                    .scale_local_gradients = false});
             distributed.register_parameter("a", a, da);
             distributed.register_local("own", own, d_own);
             distributed.step();
@@ -605,7 +605,7 @@ TEST_CASE(
         for (const bool scaled : {true, false}) {
             std::vector<float> own(2), shared(2), d_own(2, float(comm.rank() + 1)), d_shared(2, 1);
             hvd::distributed_optimizer distributed(comm, optimizers::sgd<float>{1},
-                                                   {.scale_local = scaled});
+                                                   {.scale_local_gradients = scaled});
             distributed.register_parameter("shared", shared, d_shared);
             distributed.register_local("own", own, d_own);
             distributed.step();

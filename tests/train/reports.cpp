@@ -140,7 +140,7 @@ TEST_CASE(
             floats a(2), b(2), own(2), da(2, 4), db(2, 4), d_own(2, 4), table(4), d_table(4, 9);
             hvd::distributed_optimizer optimizer(
                 comm, optimizers::sgd<float>{1},
-                {.bucket_bytes = 1, .backward_passes_per_step = 2, .scale_local = false});
+                {.bucket_bytes = 1, .backward_passes_per_step = 2, .scale_local_gradients = false});
             optimizer.register_parameter("a", a, da);
             optimizer.register_parameter("b", b, db);
             optimizer.register_local("own", own, d_own);

@@ -97,7 +97,7 @@ TEST_CASE("a sparse gradient trains as the dense one does") {
         std::vector<double> sparse(rows * columns, 1), dense = sparse, d_sparse(sparse.size()),
                                                        d_dense;
         hvd::distributed_optimizer with_sparse(comm, hvd::optimizers::adam<double>{},
-                                               {.scale_local = false});
+                                               {.scale_local_gradients = false});
         hvd::distributed_optimizer with_dense(comm, hvd::optimizers::adam<double>{});
         with_sparse.register_local("table", sparse, d_sparse);
         d_dense.resize(dense.size());

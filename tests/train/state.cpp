@@ -133,7 +133,7 @@ TEST_CASE("a tape's gradients are averaged, summed, or combined by adasum; local
         reduce({});
         CHECK(dw[2] == doctest::Approx(mean));
         CHECK(d_own[1] == doctest::Approx(double(comm.rank()) / comm.size()));
-        reduce({.op = hvd::sum, .prescale = 2, .scale_local = false});
+        reduce({.op = hvd::sum, .prescale = 2, .scale_local_gradients = false});
         CHECK(dw[2] == doctest::Approx(2 * total));
         CHECK(d_own[1] == comm.rank());
         std::vector<double> expected(3, comm.rank());

@@ -86,7 +86,7 @@ void distributed_gradients(Comm& comm, const Views& gradients, const gradient_op
 }
 
 /// Combines all gradients on the device but those of local parameters, which stay and are divided
-/// by the number of ranks unless `scale_local` is false.
+/// by the number of ranks unless `scale_local_gradients` is false.
 /// @throws hvd::usage_error if there are not as many gradients as parameters, and to divide without
 /// hvd's kernels.
 template <detail::device_communicator Comm, class Values, class Views>
@@ -103,7 +103,7 @@ void partial_distributed_gradients(Comm& comm, const Values& parameters, const V
             .push_back(std::data(gradients)[i]);
     distributed_gradients(comm, shared, o, stream);
     const detail::device_session& session = *detail::device_access::session_of(comm);
-    if (o.scale_local)
+    if (o.scale_local_gradients)
         for (const auto& tensor : kept)
             detail::scale_on_device(session, tensor, 1.0 / comm.size(), stream);
 }

@@ -44,7 +44,7 @@ struct gradient_options {
     double prescale = 1;
     double postscale = 1;
     gradient_codec codec = hvd::codec::none;  ///< not with Adasum, which computes in double
-    bool scale_local = true;  ///< local gradients are divided by the number of ranks
+    bool scale_local_gradients = true;  ///< local gradients are divided by the number of ranks
 };
 
 namespace detail {
@@ -94,7 +94,7 @@ void distributed_gradients(Comm& comm, const Views& gradients, const gradient_op
 }
 
 /// Combines all gradients but those of local parameters. Local gradients stay and are divided by
-/// the number of ranks, unless `scale_local` is false. The same parameters are local on all ranks.
+/// the number of ranks, unless `scale_local_gradients` is false. The same parameters are local on all ranks.
 /// Horovod: `PartialDistributedGradientTape`, `register_local_var`.
 /// @throws hvd::usage_error if there are not as many gradients as parameters; the other ranks get
 /// hvd::peer_error.
@@ -115,7 +115,7 @@ void partial_distributed_gradients(Comm& comm, const Values& parameters, const V
             return all;
         });
     distributed_gradients(comm, shared, o);
-    if (!o.scale_local) return;
+    if (!o.scale_local_gradients) return;
     for (std::size_t i = 0; i < count; ++i)  // this comes last: a call that fails changes nothing
         if (is_local(i)) detail::scale(std::data(gradients)[i], 1.0 / comm.size());
 }

@@ -126,7 +126,7 @@ struct optimizer_options {
     /// A step that is not applied leaves the errors of an `error_feedback` as they were.
     /// Checkpoints have them.
     gradient_codec codec = hvd::codec::none;
-    bool scale_local = true;  ///< local gradients are divided by the number of ranks
+    bool scale_local_gradients = true;  ///< local gradients are divided by the number of ranks
     /// a step with an infinity or NaN on any rank is left out on all ranks
     bool skip_nonfinite = false;
     /// Each step also makes the registered buffers equal on all ranks, as `synchronize_buffers`

@@ -435,7 +435,8 @@ void gradient_reducer<Steps>::scale_what_stayed(place behind) {
     for (const auto& p : parameters_) {
         if (p.frozen) continue;
         if (p.kind == parameter_kind::local)
-            steps_.scale(p.gradient, pass_scale() / (options_.scale_local ? steps_.size() : 1),
+            steps_.scale(p.gradient,
+                         pass_scale() / (options_.scale_local_gradients ? steps_.size() : 1),
                          behind);
         else if (options_.op == hvd::adasum) steps_.scale(p.gradient, pass_scale(), behind);
     }

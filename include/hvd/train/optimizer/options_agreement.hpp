@@ -76,7 +76,7 @@ void say_options(const optimizer_options& o, Say&& say) {
     say("average_passes", text(o.average_passes));
     say("gradient_predivide_factor", text(o.gradient_predivide_factor));
     say("codec", o.codec.name());
-    say("scale_local", text(o.scale_local));
+    say("scale_local_gradients", text(o.scale_local_gradients));
     say("skip_nonfinite", text(o.skip_nonfinite));
     say("synchronize_buffers", text(o.synchronize_buffers));
     say("shard_state", text(o.shard_state));

@@ -55,7 +55,7 @@ public:
     }
 
     /// Registers a parameter that belongs to this rank. Its gradient never travels, and is divided
-    /// by the number of ranks unless `scale_local` is false.
+    /// by the number of ranks unless `scale_local_gradients` is false.
     template <class P, class G>
     std::size_t register_local(std::string_view name, P&& value, G&& gradient) {
         if constexpr (check_parameter<T, P, G>())
