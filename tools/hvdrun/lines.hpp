@@ -31,7 +31,8 @@ struct line_part {
 };
 
 // Makes lines of the bytes that arrive. A carriage return ends a line, too: a program that shows
-// its progress goes on at the beginning of the line. It keeps one line, and at most `most_bytes` of it.
+// its progress goes on at the beginning of the line. It keeps one line, and at most `most_bytes` of
+// it.
 class line_splitter {
 public:
     static constexpr std::size_t most_bytes = std::size_t(1) << 20;

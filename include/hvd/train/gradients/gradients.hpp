@@ -94,8 +94,8 @@ void distributed_gradients(Comm& comm, const Views& gradients, const gradient_op
 }
 
 /// Combines all gradients but those of local parameters. Local gradients stay and are divided by
-/// the number of ranks, unless `scale_local_gradients` is false. The same parameters are local on all ranks.
-/// Horovod: `PartialDistributedGradientTape`, `register_local_var`.
+/// the number of ranks, unless `scale_local_gradients` is false. The same parameters are local on
+/// all ranks. Horovod: `PartialDistributedGradientTape`, `register_local_var`.
 /// @throws hvd::usage_error if there are not as many gradients as parameters; the other ranks get
 /// hvd::peer_error.
 template <class Comm, class Values, class Views>
