@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -319,6 +320,37 @@ TEST_CASE("direct<mpi>: every root reduces in place, at once and later") {
                 for (const auto* result : {&x, &y})
                     if (comm.rank() == root) CHECK(*result == std::vector<float>(n, sum));
             }
+    });
+}
+
+TEST_CASE("direct<mpi>: parts that lie in their slots, and slices of given sizes") {
+    on_ranks_of<hvd::direct<hvd::mpi>>([](auto& comm) {
+        const int size = comm.size(), rank = comm.rank();
+        const std::size_t n = 1003, me = std::size_t(rank), all = n * std::size_t(size);
+        std::vector<int> x(all, -1), ranks;
+        for (int r = 0; r < size; ++r) ranks.insert(ranks.end(), n, r);
+        const auto slot = hvd::view(x.data() + me * n, n);
+        std::fill(slot.begin(), slot.end(), rank);
+        comm.allgather(slot, hvd::into(x));
+        CHECK(x == ranks);
+        for (int root = 0; root < size; ++root) {
+            if (rank == root) std::fill(x.begin(), x.end(), -1);
+            std::fill(slot.begin(), slot.end(), rank);
+            comm.gather(slot, hvd::into(x), hvd::root{root});
+            if (rank == root) CHECK(x == ranks);
+            comm.scatter(x, hvd::into(slot), hvd::root{root});
+            if (rank == root) CHECK(x == ranks);
+            CHECK(slot[n - 1] == rank);
+        }
+        std::fill(x.begin(), x.end(), rank);
+        comm.alltoall(x, hvd::into(x));
+        CHECK(x == ranks);
+
+        std::vector<std::size_t> counts(std::size_t(size), 2);
+        counts.back() = all - 2 * std::size_t(size - 1);
+        std::vector<int> expected(counts[me]);
+        for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = size * ranks[2 * me + i];
+        CHECK(comm.reduce_scatter(x, hvd::sum, counts) == expected);
     });
 }
 
