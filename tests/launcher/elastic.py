@@ -26,7 +26,7 @@ class Elastic(LauncherTest):
     def start_elastic(self, *arguments, program=(WORKER, "go")):
         return self.start_it("--event-log", "log", *arguments, *program)
 
-    def elastic::run(self, *arguments):
+    def run_elastic(self, *arguments):
         return self.run_it("--event-log", "log", *arguments)
 
     def wait_for_epoch(self, condition, what):
@@ -247,13 +247,13 @@ class Elastic(LauncherTest):
     def test_a_first_failure_of_the_script_is_an_error(self):
         for script, why in {"echo no cloud >&2; exit 7": "it ended with exit code 7: no cloud", "echo a:two": '"a:two": slots must be a number',
                             "echo a slots=2": "host:slots was expected", "./absent": "exit code 127"}.items():
-            ended = self.elastic::run("--host-discovery-script", script, "true")
+            ended = self.run_elastic("--host-discovery-script", script, "true")
             self.assertEqual((ended.returncode, ended.stdout), (1, ""))
             self.assertIn(f"--host-discovery-script {script}: ", ended.stderr)
             self.assertIn(why, ended.stderr)
 
     def test_slots_that_do_not_come_in_time_are_an_error(self):
-        ended = self.elastic::run("-np", 3, "--host-discovery-script", "echo localhost", "--slots-per-host", 2, "--elastic-timeout", 0.3, "true")
+        ended = self.run_elastic("-np", 3, "--host-discovery-script", "echo localhost", "--slots-per-host", 2, "--elastic-timeout", 0.3, "true")
         self.assertEqual(ended.returncode, 1)
         self.assertIn("it shows 2 of 3 slots", ended.stderr)
 
@@ -268,7 +268,7 @@ class Elastic(LauncherTest):
         self.assertEqual([(event["rank"], event["why"]) for event in self.events("ended")], [(2, "the job ended before it joined")])
 
     def test_nothing_is_restarted_once_a_rank_has_ended_well(self):
-        ended = self.elastic::run("-np", 3, "--min-np", 1, *SOON, "sh", "-c",
+        ended = self.run_elastic("-np", 3, "--min-np", 1, *SOON, "sh", "-c",
                                  "echo $$ >here.$HVD_RANK; while ! [ -e here.0 -a -e here.1 -a -e here.2 ]; do sleep 0.01; done\n[ $HVD_RANK = 0 ] && exit 0\n"
                                  "while kill -0 $(cat here.0) 2>/dev/null; do sleep 0.01; done; exit $((HVD_RANK * 4 - 4))")
         self.assertEqual(ended.returncode, 4)
@@ -280,7 +280,7 @@ class Elastic(LauncherTest):
         # They give up after ten epochs, also the one that has done most.
         for size, least in ((2, 2), (3, 3), (4, 2), (3, 1)):
             with self.subTest(size=size, least=least):
-                ended = self.elastic::run("-np", size, "--min-np", least, "--blacklist-cooldown-range", 1000, 2000, "env", "HVD_TEST_UNEVEN=1", WORKER, "go")
+                ended = self.run_elastic("-np", size, "--min-np", least, "--blacklist-cooldown-range", 1000, 2000, "env", "HVD_TEST_UNEVEN=1", WORKER, "go")
                 self.assertEqual(ended.returncode, 1, ended.stderr)
                 self.assertEqual((len(self.events("failed")), [event["code"] for event in self.events("finished")]), (size, [1]))
                 self.assertEqual(ended.stderr.count("Do all ranks return after the same step?"), size, ended.stderr)
@@ -289,7 +289,7 @@ class Elastic(LauncherTest):
     def test_too_few_ranks_do_not_wait_when_one_has_ended_with_0_before_the_job_was_done(self):
         for size, least, early in ((2, 2, 0), (3, 3, 1), (4, 4, 3)):
             with self.subTest(size=size, least=least):
-                ended = self.elastic::run("-np", size, "--min-np", least, "env", f"HVD_TEST_EXIT={early}", WORKER, "go")
+                ended = self.run_elastic("-np", size, "--min-np", least, "env", f"HVD_TEST_EXIT={early}", WORKER, "go")
                 self.assertEqual(ended.returncode, 1, ended.stderr)
                 self.assertEqual(ended.stderr.count(f"processes here: {size - 1}, needed: {least} (HVD_ELASTIC_MIN_SIZE), and nothing is started any more; missing: HVD_RANK {early};"), size - 1, ended.stderr)
                 self.assertRegex(ended.stderr, fr"(?m)^hvdrun: rank \d on localhost failed with exit code 1, .* after its start; rank {early} on localhost ended with 0 before the job was done; "
@@ -311,23 +311,48 @@ class Elastic(LauncherTest):
     def test_a_program_of_the_other_kind_of_job_is_told_how_to_start_it(self):
         static = self.run_it("-np", 2, WORKER, "go")
         self.assertIn("it is the rendezvous of a static job; hvdrun starts an elastic one with --min-np, --max-np or --host-discovery-script", static.stderr)
-        elastic = self.run_it("-np", 2, "--min-np", 2, "--reset-limit", 0, os.environ["HVD_TCP_PROGRAM"])
+        elastic = self.run_it("-np", 2, "--min-np", 2, "--blacklist-cooldown-range", 1000, 2000, os.environ["HVD_TCP_PROGRAM"])
         self.assertIn("it is the coordinator of an elastic job; hvdrun starts a static one without --min-np, --max-np and --host-discovery-script", elastic.stderr)
         self.assertEqual({static.returncode, elastic.returncode} & {0, 2}, set())
 
     def test_a_rank_that_failed_before_the_others_ended_counts_if_they_are_too_few(self):
         for least, code in ((2, 9), (1, 0)):
-            ended = self.elastic::run("-np", 2, "--min-np", least, "--blacklist-cooldown-range", 1000, 2000, "sh", "-c", "[ $HVD_RANK = 1 ] && exit 9\nwhile ! grep -q failed log; do sleep 0.01; done; sleep 0.2")
+            ended = self.run_elastic("-np", 2, "--min-np", least, "--blacklist-cooldown-range", 1000, 2000, "sh", "-c", "[ $HVD_RANK = 1 ] && exit 9\nwhile ! grep -q failed log; do sleep 0.01; done; sleep 0.2")
             self.assertEqual(ended.returncode, code)
 
-    def test_more_failures_than_the_limit_end_the_job(self):
-        ended = self.elastic::run("-np", 2, "--min-np", 1, "--reset-limit", 2, *SOON, "sh", "-c", "[ $HVD_RANK = 1 ] && exit 9\nexec sleep 1000")
-        self.assertEqual(ended.returncode, 9)
-        self.assertRegex(ended.stderr, r"(?m)^hvdrun: rank 1 on localhost failed with exit code 9, .*; at most 2 processes may fail \(--reset-limit\); 1 other rank was ended$")
-        self.assertEqual(len(self.events("failed")), 3)
+    def test_the_limit_of_resets_ends_the_job(self):
+        never = ("--blacklist-cooldown-range", 1000, 2000)
+        for size, limit in ((2, 0), (3, 1), (4, 2)):
+            with self.subTest(size=size, limit=limit):
+                job = self.start_elastic("-np", size, "--min-np", 1, "--reset-limit", limit, *never)
+                for lost in range(limit + 1):
+                    self.wait_for_size(size - lost)
+                    os.kill(self.pid_of(lost), signal.SIGKILL)
+                out, err = job.communicate(timeout=PATIENCE)
+                self.assertEqual(job.returncode, 128 + signal.SIGKILL, err)
+                self.assertIn(f"hvdrun: the ranks of the job have changed more than {limit} time{'' if limit == 1 else 's'} (--reset-limit): rank {limit}: signal 9 (SIGKILL)", err)
+                self.assertEqual(len(self.events("epoch")), limit + 2)
+                self.assert_nothing_is_left()
+                for file in self.folder.glob("go*"):
+                    file.unlink()
+
+    def test_a_rank_that_joins_is_a_reset(self):
+        self.show("localhost:1\n")
+        job = self.start_elastic("--min-np", 1, "--max-np", 3, "--reset-limit", 1, "--host-discovery-script", "cat shown")
+        for size in (1, 2):
+            self.show(f"localhost:{size}\n")
+            self.wait_for_size(size)
+        self.show("localhost:3\n")
+        self.assertEqual(job.wait(PATIENCE), 1)
+        self.assertIn("changed more than 1 time (--reset-limit): rank 2 joined", job.stderr.read())
+
+    def test_failures_without_a_change_of_ranks_are_no_resets(self):
+        ended = self.run_elastic("-np", 2, "--min-np", 1, "--reset-limit", 0, *SOON, "sh", "-c",
+                                 "[ $HVD_RANK = 1 ] && exit 9\nwhile [ $(grep -c failed log) -lt 3 ]; do sleep 0.01; done")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
 
     def test_a_slot_that_fails_again_and_again_is_given_up(self):
-        ended = self.elastic::run("-np", 2, "--min-np", 2, "--blacklist-cooldown-range", 0.01, 60, "sh", "-c", "[ $HVD_RANK = 0 ] && exit 9\nexec sleep 1000")
+        ended = self.run_elastic("-np", 2, "--min-np", 2, "--blacklist-cooldown-range", 0.01, 60, "sh", "-c", "[ $HVD_RANK = 0 ] && exit 9\nexec sleep 1000")
         self.assertEqual(ended.returncode, 9)
         self.assertIn("only 1 of at least 2 slots (--min-np) can be used", ended.stderr)
         self.assertEqual([event["rank"] for event in self.events("failed")], [0] * 5)
@@ -335,7 +360,7 @@ class Elastic(LauncherTest):
     def test_a_job_whose_ranks_have_all_died_goes_on_from_the_state_that_is_kept(self):
         for size in (1, 2, 4):
             with self.subTest(size=size):
-                job = self.start_elastic("-np", size, "--min-np", 1, "--restart", 1, "--blacklist-cooldown-range", 1000, 2000, program=("env", "HVD_TEST_KEEP=kept", WORKER, "go"))
+                job = self.start_elastic("-np", size, "--min-np", 1, "--max-restarts", 1, "--blacklist-cooldown-range", 1000, 2000, program=("env", "HVD_TEST_KEEP=kept", WORKER, "go"))
                 self.wait_for_size(size)
                 wait_until(lambda: list((self.folder / "kept").glob("*.hvd_state")), "a kept step")
                 for rank in range(size):
@@ -362,7 +387,7 @@ class Elastic(LauncherTest):
         keep = ("env", "HVD_TEST_KEEP=kept", WORKER, "go")
         for secret, why in ((secrets[0], None), (secrets[0], None), (secrets[1], "sealed with another secret"), (None, "start it by hvdrun with the same --secret-file")):
             words = ["--secret-file", secret] if secret else []
-            ended = self.run_it("-np", 1, "--min-np", 1, "--reset-limit", 0, *words, *keep)
+            ended = self.run_it("-np", 1, "--min-np", 1, *words, *keep)
             if why is None:
                 self.assertEqual(ended.returncode, 0, ended.stderr)
             else:
@@ -370,11 +395,11 @@ class Elastic(LauncherTest):
                 self.assertIn(why, ended.stderr + ended.stdout)
 
     def test_when_all_fail_the_job_does(self):
-        ended = self.elastic::run("-np", 3, "--min-np", 1, "--blacklist-cooldown-range", 1000, 2000, "sh", "-c", "exit 6")
+        ended = self.run_elastic("-np", 3, "--min-np", 1, "--blacklist-cooldown-range", 1000, 2000, "sh", "-c", "exit 6")
         self.assertEqual(ended.returncode, 6)
         self.assertIn("no process is left", ended.stderr)
         self.assertEqual(len(self.events("started")), 3)
-        ended = self.elastic::run("-np", 3, "--min-np", 1, "--restart", 2, "--blacklist-cooldown-range", 1000, 2000, "sh", "-c", "exit 6")
+        ended = self.run_elastic("-np", 3, "--min-np", 1, "--max-restarts", 2, "--blacklist-cooldown-range", 1000, 2000, "sh", "-c", "exit 6")
         self.assertEqual(ended.returncode, 6)
         self.assertEqual(len(self.events("started")), 9)
 

@@ -217,7 +217,7 @@ class Jobs(LauncherTest):
         unshare = ["unshare", "--fork", "--pid", "--mount-proc"]
         if subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
             self.skipTest("this user may make no namespaces")
-        for words in ((), ("--min-np", 1, "--host-discovery-script", "touch here.0; cat /dev/null"), ("--restart", 1)):
+        for words in ((), ("--min-np", 1, "--host-discovery-script", "touch here.0; cat /dev/null"), ("--max-restarts", 1)):
             job = subprocess.Popen([*unshare, HVDRUN, *map(str, words), "-np", "1", "sh", "-c", STAYS], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True, cwd=self.folder, env=self.environment(), preexec_fn=with_defaults)
             self.addCleanup(job.communicate)
@@ -339,7 +339,7 @@ class Events(LauncherTest):
         program = ("sh", "-c", "echo run $HVD_RANK; [ $HVD_RANK = 0 ] || exec sleep 1000; echo x >>count; [ $(wc -l <count) -lt 3 ] && exit 6; exit 0")
         for restarts, code, runs in ((0, 6, 1), (1, 6, 2), (2, 0, 3), (9, 0, 3)):
             (self.folder / "count").unlink(missing_ok=True)
-            ended = self.run_it("-np", 2 if code else 1, "--restart", restarts, "--event-log", "log", "--output-filename", "out", *program)
+            ended = self.run_it("-np", 2 if code else 1, "--max-restarts", restarts, "--event-log", "log", "--output-filename", "out", *program)
             self.assertEqual((ended.returncode, ended.stderr.count("the job ended with 6; it is started again")), (code, runs - 1))
             self.assertEqual((self.folder / "out/rank.0/stdout").read_text(), "run 0\n" * runs)
             events = [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
@@ -347,15 +347,15 @@ class Events(LauncherTest):
             self.assertEqual([event["code"] for event in events if event["event"] == "finished"], [6] * (runs - 1) + [code])
 
     def test_a_job_that_is_ended_is_not_started_again(self):
-        self.assertEqual(self.end_while_it_says_something("-np", 1, "--restart", 9, "sh", "-c", "echo x >>count; exit 6"), 143)
+        self.assertEqual(self.end_while_it_says_something("-np", 1, "--max-restarts", 9, "sh", "-c", "echo x >>count; exit 6"), 143)
         self.assertEqual((self.folder / "count").read_text(), "x\n")
-        job = self.start_it("-np", 2, "--restart", 9, "sh", "-c", "echo x >>count.$HVD_RANK; exec sleep 1000")
+        job = self.start_it("-np", 2, "--max-restarts", 9, "sh", "-c", "echo x >>count.$HVD_RANK; exec sleep 1000")
         self.wait_for_files("count.0", "count.1")
         os.kill(job.pid, signal.SIGTERM)
         self.assertEqual(job.wait(PATIENCE), 143)
         (self.folder / "out/rank.0").mkdir(parents=True)
         (self.folder / "out/rank.0/stdout").symlink_to("/dev/full")
-        ended = self.run_it("-np", 2, "--restart", 9, "--output-filename", "out", "sh", "-c", "echo x; echo x >>count.$HVD_RANK; sleep 1000")
+        ended = self.run_it("-np", 2, "--max-restarts", 9, "--output-filename", "out", "sh", "-c", "echo x; echo x >>count.$HVD_RANK; sleep 1000")
         self.assertEqual(ended.returncode, 1)
         self.assertNotIn("again", job.stderr.read() + ended.stderr)
         self.assertEqual((self.folder / "count.0").read_text(), "x\n" * 2)

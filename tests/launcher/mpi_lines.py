@@ -58,20 +58,20 @@ class Lines(LauncherTest):
             line = self.line(version, "-np", 3, "--min-np", 2)
             self.assertIn(f" --enable-recovery {more}-x HVD_ELASTIC_MIN_SIZE=2 ", line)
             self.assertNotIn("--enable-recovery", self.line(version, "-np", 3))
-        self.assert_mpi_refused(MPICH, ["-np", 3, "--min-np", 2], "--restart starts it again")
-        self.assert_mpi_refused(SLURM, ["-np", 3, "--min-np", 2], "--restart starts it again")
+        self.assert_mpi_refused(MPICH, ["-np", 3, "--min-np", 2], "--max-restarts starts it again")
+        self.assert_mpi_refused(SLURM, ["-np", 3, "--min-np", 2], "--max-restarts starts it again")
         self.assert_mpi_refused(OPEN_MPI_4, ["-np", 3, "--min-np", 2, "--max-np", 4], "MPI takes no new ranks")
-        self.assert_mpi_refused(OPEN_MPI_4, ["-np", 3, "--min-np", 2, "--restart", 1], "only one of them")
+        self.assert_mpi_refused(OPEN_MPI_4, ["-np", 3, "--min-np", 2, "--max-restarts", 1], "only one of them")
 
     def test_a_job_that_fails_is_started_again(self):
-        self.assertIn(" --mca odls_base_sigkill_timeout 0 ", self.line(OPEN_MPI_4, "-np", 3, "--restart", 1))
+        self.assertIn(" --mca odls_base_sigkill_timeout 0 ", self.line(OPEN_MPI_4, "-np", 3, "--max-restarts", 1))
         count = self.folder / "count"
         self.fake("mpirun", MPICH)
         launcher = self.folder / "mpirun"
         launcher.write_text(launcher.read_text().replace("exit 5", f"echo run >>{count}; [ $(wc -l <{count}) -ge 3 ] || kill -9 $$"))
         for restarts, code, runs in ((0, -9, 1), (1, 137, 2), (2, 0, 3), (5, 0, 3)):
             count.unlink(missing_ok=True)
-            ended = self.run_it("--backend", "mpi", "-np", 2, "--restart", restarts, "./train", PATH=f"{self.folder}:/usr/bin:/bin")
+            ended = self.run_it("--backend", "mpi", "-np", 2, "--max-restarts", restarts, "./train", PATH=f"{self.folder}:/usr/bin:/bin")
             self.assertEqual((ended.returncode, count.read_text().count("run")), (code, runs), ended.stderr)
             self.assertEqual(ended.stderr.count("the job ended with 137; it is started again"), runs - 1)
 
@@ -79,7 +79,7 @@ class Lines(LauncherTest):
         self.fake("mpirun", MPICH)
         launcher, here = self.folder / "mpirun", self.folder / "here"
         launcher.write_text(launcher.read_text().replace("exit 5", f"touch {here}; exec sleep 100"))
-        job = self.start_it("--backend", "mpi", "-np", 2, "--restart", 9, "./train", PATH=f"{self.folder}:/usr/bin:/bin")
+        job = self.start_it("--backend", "mpi", "-np", 2, "--max-restarts", 9, "./train", PATH=f"{self.folder}:/usr/bin:/bin")
         wait_until(here.exists, "the job runs")
         job.send_signal(signal.SIGTERM)
         self.assertEqual(job.wait(PATIENCE), 128 + signal.SIGTERM)
@@ -91,7 +91,7 @@ class Lines(LauncherTest):
         for number, script in ((signal.SIGKILL, "sleep 1000 & wait"), (signal.SIGKILL, "trap '' TERM; sleep 1000 & while :; do wait; sleep 1; done"), (signal.SIGQUIT, "exec sleep 1000"),
                                (signal.SIGALRM, "exec sleep 1000")):
             launcher.write_text(text.replace("exit 5", f"touch {here}; {script}"))
-            job = self.start_it("--backend", "mpi", "-np", 2, "--restart", 9, "--kill-after", 0.5, "./train", before=with_defaults, PATH=f"{self.folder}:/usr/bin:/bin")
+            job = self.start_it("--backend", "mpi", "-np", 2, "--max-restarts", 9, "--kill-after", 0.5, "./train", before=with_defaults, PATH=f"{self.folder}:/usr/bin:/bin")
             wait_until(here.exists, "the job runs")
             job.send_signal(number)
             self.assertEqual(job.wait(PATIENCE), -number if number == signal.SIGKILL else 128 + number)
@@ -102,7 +102,7 @@ class Lines(LauncherTest):
         self.fake("mpirun", MPICH)
         launcher, here, got = self.folder / "mpirun", self.folder / "here", self.folder / "got"
         launcher.write_text(launcher.read_text().replace("exit 5", f"trap 'touch {got}; exit 0' USR1; touch {here}; while :; do sleep 0.02; done"))
-        job = self.start_it("--backend", "mpi", "-np", 2, "--restart", 9, "./train", before=with_defaults, PATH=f"{self.folder}:/usr/bin:/bin")
+        job = self.start_it("--backend", "mpi", "-np", 2, "--max-restarts", 9, "./train", before=with_defaults, PATH=f"{self.folder}:/usr/bin:/bin")
         wait_until(here.exists, "the job runs")
         job.send_signal(signal.SIGUSR1)
         self.assertEqual(job.wait(PATIENCE), 0)
@@ -112,7 +112,7 @@ class Lines(LauncherTest):
         self.fake("mpirun", MPICH)
         launcher = self.folder / "mpirun"
         launcher.write_text(launcher.read_text().replace("exit 5", "echo run >>count; exit 5"))
-        code = self.end_while_it_says_something("--backend", "mpi", "-np", 2, "--restart", 9, "./train", PATH=f"{self.folder}:/usr/bin:/bin")
+        code = self.end_while_it_says_something("--backend", "mpi", "-np", 2, "--max-restarts", 9, "./train", PATH=f"{self.folder}:/usr/bin:/bin")
         self.assertEqual((code, (self.folder / "count").read_text()), (143, "run\n"))
 
     def test_mpich(self):

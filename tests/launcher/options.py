@@ -191,7 +191,7 @@ class Options(CommandLine):
     def test_wrong_options_of_elastic_jobs_are_refused(self):
         for option, value in {"--slots-per-host": [2], "--reset-limit": [3], "--blacklist-cooldown-range": [1, 2], "--elastic-timeout": [9]}.items():
             self.assert_refused(["-np", 2, option, *value, "./train"], option, "--min-np, --max-np or --host-discovery-script")
-        self.assert_refused(["-np", 2, "--restart", -1, "./train"], '--restart: "-1" is no whole number from 0 to 1073741824')
+        self.assert_refused(["-np", 2, "--max-restarts", -1, "./train"], '--max-restarts: "-1" is no whole number from 0 to 1073741824')
         self.assert_refused(["-np", 2, "--min-np", 1, "--elastic-timeout", 0, "./train"], '--elastic-timeout: "0" is no number from 0.001 to 2592000')
         for words in (["--min-np", 0], ["--min-np", "x"], ["--max-np", 5000], ["--min-np", 2, "--reset-limit", -1],
                       ["--min-np", 2, "--elastic-timeout", 0], ["--min-np", 2, "--blacklist-cooldown-range", 0, 2]):

@@ -179,7 +179,7 @@ class Output(LauncherTest):
         self.assertIn("the output of rank 0 cannot be written to its file: No space left on device", ended.stderr)
 
     def test_an_output_that_is_full_is_told_as_that(self):
-        for words, code in ((["-np", "2", "sh", "-c", "echo x; sleep 1000"], 1), (["-np", "2", "--restart", "3", "sh", "-c", "echo x; sleep 1000"], 1), (["-np", "2", "--dry-run", "true"], 1),
+        for words, code in ((["-np", "2", "sh", "-c", "echo x; sleep 1000"], 1), (["-np", "2", "--max-restarts", "3", "sh", "-c", "echo x; sleep 1000"], 1), (["-np", "2", "--dry-run", "true"], 1),
                             (["--help"], 1), (["--version"], 1), (["--check"], 1)):
             with open("/dev/full", "w") as full:
                 ended = subprocess.run([HVDRUN, *words], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, cwd=self.folder, env=self.environment())

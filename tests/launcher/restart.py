@@ -27,7 +27,7 @@ class Restart(LauncherTest):
             self.board = mmap.mmap(file.fileno(), 0)
         self.addCleanup(self.board.close)
         options = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
-        return self.start_it("--backend", "mpi", "--mpi-launcher", MPIEXEC, "-np", size, "--restart", 1, "-x", f"HVD_TEST_KEEP={kept}",
+        return self.start_it("--backend", "mpi", "--mpi-launcher", MPIEXEC, "-np", size, "--max-restarts", 1, "-x", f"HVD_TEST_KEEP={kept}",
                              WORKER, self.folder / "board", 0, STEPS, 5000, 0, **options)
 
     def shown(self, rank):

@@ -32,7 +32,6 @@ slot_rules elastic(int least, int most) {
     slot_rules rules;
     rules.least = least;
     rules.most = most;
-    rules.failures = -1;
     rules.is_elastic = true;
     return rules;
 }
@@ -201,18 +200,6 @@ TEST_CASE("a job cannot go on without slots, and says why") {
         CHECK(!all.obstacle(1));
         fail(all, 1, 1);
         CHECK(all.obstacle(1) == "no process is left");
-    }
-    SUBCASE("more have failed than may") {
-        slot_rules rules = elastic(1, 3);
-        rules.failures = 1;
-        slots all(rules, always(0));
-        all.set_hosts({{"a", 3}});
-        started(all, 0);
-        fail(all, 0, 1);
-        CHECK(!all.obstacle(1));
-        fail(all, 1, 1);
-        REQUIRE(all.obstacle(1));
-        CHECK(all.obstacle(1)->find("--reset-limit") != std::string::npos);
     }
     SUBCASE("a slot is given up") {
         slots all(elastic(2, 2), always(0));

@@ -56,7 +56,6 @@ slot_rules slot_rules_of(const options& o, int ranks) {
     if (!o.is_elastic()) return {.least = ranks, .most = ranks};
     return {.least = o.min_np,
             .most = o.max_np,
-            .failures = o.reset_limit,
             .is_elastic = true,
             .has_discovery = !o.discovery_script.empty(),
             .patience = o.elastic_timeout,

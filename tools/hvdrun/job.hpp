@@ -74,6 +74,7 @@ private:
     void note_end(const rank& one);
     void note(const job_event& one);
     void note_epoch(const job_event& next);
+    void note_reset(const epoch_change& change, const std::vector<failed_rank>& lost);
     void note_work(const job_event& one);
     void note_progress(double at);
     void note_job_end(double at);
@@ -115,7 +116,7 @@ private:
     std::vector<failed_rank> failed_, missing_;
     std::vector<pollfd> files_;
     double started_at_ = 0, ending_since_ = 0;
-    int exit_code_ = 0;
+    int exit_code_ = 0, resets_ = 0;
     const bool inherits_ = inherits_processes();
     bool takes_input_ = false;  // rank 0 gets the standard input, which has not ended
     bool has_remote_ = false, is_for_good_ = false, is_slow_told_ = false;

@@ -94,9 +94,11 @@ void job::note(const job_event& one) {
 }
 
 void job::note_epoch(const job_event& next) {
+    const bool is_first = epochs_.number() == 0;
     const std::optional<epoch_change> begun = epochs_.begin(next);
     if (!begun) return;
     const epoch_change& change = *begun;
+    const std::vector<failed_rank> lost = missing_;
     // The epoch has enough ranks without those that failed before.
     std::erase_if(missing_, [&](const failed_rank& one) { return one.at < next.at; });
     std::vector<std::pair<const char*, json_value>> values = {
@@ -108,6 +110,22 @@ void job::note_epoch(const job_event& next) {
         values.push_back({"recovery_seconds", change.recovery});
     }
     events_.add("epoch", values);
+    if (!is_first) note_reset(change, lost);
+}
+
+// As in Horovod each change of the ranks is a reset.
+void job::note_reset(const epoch_change& change, const std::vector<failed_rank>& lost) {
+    ++resets_;
+    const int most = options_.reset_limit;
+    if (is_ending() || slots_.is_closed() || most < 0 || resets_ <= most) return;
+    std::string joined;
+    for (const int slot : change.joined)
+        joined += (joined.empty() ? "rank " : ", rank ") + std::to_string(slot);
+    if (!joined.empty()) joined += " joined";
+    end_all(lost.empty() ? 1 : lost[0].exit_code,
+            "the ranks of the job have changed more than " + std::to_string(most) +
+                (most == 1 ? " time" : " times") + " (--reset-limit): " + change.why +
+                (change.why.empty() || joined.empty() ? "" : "; ") + joined);
 }
 
 void job::note_work(const job_event& one) {

@@ -51,8 +51,8 @@ std::vector<placement> places_of(const options& o, const host_list& hosts) {
 int run_by_mpi(const options& o) {
     const mpi_launch launch = launch_by_mpi(o, places_of(o, hosts_of(o)));
     if (o.dry_run) std::puts(launch.line().c_str());
-    else if (o.restarts == 0 && !inherits_processes()) become(launch, o.verbose);
-    else return run_again(o.restarts, [&] { return run_once(launch, o); });
+    else if (o.max_restarts == 0 && !inherits_processes()) become(launch, o.verbose);
+    else return run_again(o.max_restarts, [&] { return run_once(launch, o); });
     return 0;
 }
 
@@ -80,7 +80,7 @@ int run(const options& o) {
         return 0;
     }
     job_records records(o);
-    return run_again(o.restarts, [&] { return run_job(o, records); });
+    return run_again(o.max_restarts, [&] { return run_job(o, records); });
 }
 
 }  // namespace

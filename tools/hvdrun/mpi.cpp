@@ -104,7 +104,7 @@ void add_open_mpi(parts& p, bool is_5, const std::map<std::string, std::string>&
     if (p.hosts.size() > 1) mca("btl_tcp_links", "2");
     if (!is_5) mca("btl", "^openib");
     // The ranks of a job that has failed are gone at once, and not after a second.
-    if (!is_5 && p.o.restarts > 0) mca("odls_base_sigkill_timeout", "0");
+    if (!is_5 && p.o.max_restarts > 0) mca("odls_base_sigkill_timeout", "0");
     if (!p.o.interface.empty()) {
         mca("btl_tcp_if_include", p.o.interface);
         if (is_5) p.add({"--prtemca", "prte_if_include", p.o.interface});
@@ -179,7 +179,8 @@ void add_srun(parts& p, const std::map<std::string, std::string>& variables) {
 void add_launcher(parts& p, mpi_kind kind, const std::map<std::string, std::string>& variables) {
     if (p.o.is_elastic() && kind != mpi_kind::open_mpi_4 && kind != mpi_kind::open_mpi_5)
         throw usage_failure(
-            "--min-np: this launcher ends the job when a rank dies; --restart starts it again");
+            "--min-np: this launcher ends the job when a rank dies; --max-restarts starts it "
+            "again");
     switch (kind) {
         case mpi_kind::open_mpi_4:
             add_open_mpi(p, false, variables);

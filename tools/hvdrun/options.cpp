@@ -75,7 +75,7 @@ void describe_elastic(CLI::App& app, options& o, raw_options& raw) {
                    "elastic: slots of a host that is printed without a number (1)")
         ->transform(number(1, 1 << 16));
     app.add_option("--reset-limit", o.reset_limit,
-                   "elastic: so many processes may fail before the job does (any number)")
+                   "elastic: so many times the ranks of the job may change (any number)")
         ->transform(number(0, 1 << 30));
     app.add_option(
            "--blacklist-cooldown-range", raw.cooldown,
@@ -149,7 +149,7 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
     app.add_option("-i,--ssh-identity-file", raw.ssh_identity, "the key of ssh");
     app.add_option("--secret-file", o.secret_file,
                    "a file of mode 0600 with the job's secret (a new one is made)");
-    app.add_option("--restart", o.restarts,
+    app.add_option("--max-restarts", o.max_restarts,
                    "so many times the job is started again when it fails (0)")
         ->transform(number(0, 1 << 30));
     describe_elastic(app, o, raw);
@@ -262,9 +262,9 @@ void look_at_elastic(options& o, const CLI::App& app, const raw_options& raw, in
             if (app.count(name) > 0)
                 throw usage_failure(std::string(name) +
                                     ": MPI takes no new ranks; its elastic jobs have --min-np");
-        if (o.restarts > 0)
+        if (o.max_restarts > 0)
             throw usage_failure(
-                "--min-np and --restart: a launcher that bears the loss of ranks tells of no "
+                "--min-np and --max-restarts: a launcher that bears the loss of ranks tells of no "
                 "failure, so that only one of them can be given");
     }
     if (!o.discovery_script.empty() && !o.hosts.empty())

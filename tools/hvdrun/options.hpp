@@ -30,7 +30,7 @@ struct options {
     bool takes_input = false;
     bool verbose = false, dry_run = false, check = false;
     std::string event_log;
-    int restarts = 0;
+    int max_restarts = 0;
 
     // Elastic jobs have these bounds. `ranks` must be there at the start.
     int min_np = 0, max_np = 0;

@@ -46,16 +46,13 @@ void slots::end_process(int number, process_end how, double lived, double now) {
     one.now = how == process_end::well ? state::done : state::free;
     if (how == process_end::well && rules_.is_elastic) close();
     if (how != process_end::by_failure) return;
-    ++failures_;
+    has_failure_ = true;
     cooldowns_.note_failure(number, one.host, lived, now);
 }
 
 std::optional<std::string> slots::obstacle(double now) {
     if (is_closed_) return {};
-    if (rules_.failures >= 0 && failures_ > rules_.failures)
-        return rules_.is_elastic ? "at most " + std::to_string(rules_.failures) +
-                                       " processes may fail (--reset-limit)"
-                                 : "";
+    if (has_failure_ && !rules_.is_elastic) return "";
     if (number_of(state::used) + number_of(state::done) == 0) return "no process is left";
     if (usable() >= rules_.least) {
         too_few_since_ = never;

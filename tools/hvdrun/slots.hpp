@@ -15,8 +15,7 @@ namespace hvdrun {
 // A static job is one of a fixed number of processes, of which none may fail.
 struct slot_rules {
     int least = 1, most = 1;     // processes
-    int failures = 0;            // so many processes may fail; less than 0: any number
-    bool is_elastic = false;     // a process that ends well ends the job
+    bool is_elastic = false;     // processes may fail, and one that ends well ends the job
     bool has_discovery = false;  // slots may come later
     double patience = 600;       // seconds in which enough slots must come
     cooldown_rules cooldown = {};
@@ -66,7 +65,7 @@ private:
     const slot_rules rules_;
     cooldowns cooldowns_;
     std::vector<slot> all_;
-    int failures_ = 0;
+    bool has_failure_ = false;
     bool is_closed_ = false;
     double too_few_since_ = never;
 };
