@@ -159,12 +159,13 @@ class Lines(LauncherTest):
         self.assertIn("absent", ended.stderr)
 
     def test_no_launcher_starts_inside_a_rank(self):
-        for inside in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"):
+        for inside in ("OMPI_COMM_WORLD_RANK", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"):
             self.fake("mpirun", OPEN_MPI_4)
             ended = self.run_it("--backend", "mpi", "-np", 2, "./train", PATH=f"{self.folder}:/usr/bin:/bin", **{inside: "2"})
             self.assertEqual((ended.returncode, ended.stderr),
                              (2, f"hvdrun: --backend mpi: this is a rank of another job ({inside} is set), and no launcher of MPI starts inside of one\n"))
-        self.assertIn("mpirun", self.line(OPEN_MPI_4, "-np", 2, HVD_RENDEZVOUS_SERVED="1"))
+        for name in ("HVD_RENDEZVOUS_SERVED", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"):
+            self.assertIn("mpirun", self.line(OPEN_MPI_4, "-np", 2, **{name: "1"}))
 
     def test_the_folder_of_output_is_made(self):
         self.fake("mpirun", MPICH)

@@ -290,8 +290,10 @@ class Allocations(CommandLine):
         self.assertEqual([host for host, *_ in self.placed("--min-np", 1, "--host-discovery-script", "echo c:1", **sge)], ["c"])
 
     def test_a_rank_of_another_job_has_no_allocation(self):
-        for inside in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "HVD_RENDEZVOUS_SERVED"):
-            self.assertEqual([host for host, *_ in self.placed("-np", 2, LSB_MCPU_HOSTS="n1 2", **{inside: "0"})], ["here", "here"])
+        for inside, hosts in {"OMPI_COMM_WORLD_RANK=0": "here", "PMI_SIZE=2": "here", "SLURM_STEP_NUM_TASKS=3": "here", "HVD_RENDEZVOUS_SERVED=1": "here",
+                              "PMI_SIZE=1": "n1", "SLURM_STEP_NUM_TASKS=1": "n1"}.items():
+            name, value = inside.split("=")
+            self.assertEqual([host for host, *_ in self.placed("-np", 2, LSB_MCPU_HOSTS="n1 2", **{name: value})], [hosts] * 2, inside)
 
     def test_an_allocation_that_cannot_be_read_is_refused(self):
         for variable, text, why in (("PBS_NODEFILE", "n1\n-x\n", ':2: "-x": the name of a host was expected'), ("LSB_DJOB_HOSTFILE", "n1 2\n", ':1: "n1 2": the name'),

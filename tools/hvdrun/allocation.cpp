@@ -77,12 +77,12 @@ host_list read_pairs(const char* variable) {
 
 }  // namespace
 
+// A shell in a step of one task, as of srun --pty, is no rank.
 std::string launched_by() {
-    for (const char* variable :
-         {"HVD_RENDEZVOUS_SERVED", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
+    for (const char* variable : {"HVD_RENDEZVOUS_SERVED", "OMPI_COMM_WORLD_RANK"})
         if (std::getenv(variable) != nullptr) return variable;
-    // Each shell of a batch job has SLURM_PROCID.
-    if (std::atoi(value_of("SLURM_STEP_NUM_TASKS").c_str()) > 1) return "SLURM_STEP_NUM_TASKS";
+    for (const char* variable : {"PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
+        if (std::atoi(value_of(variable).c_str()) > 1) return variable;
     return "";
 }
 
