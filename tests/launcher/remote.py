@@ -125,7 +125,7 @@ class Remote(LauncherTest):
     def test_a_rank_that_waits_for_a_password_is_told_in_time(self):
         before = time.monotonic()
         job = self.start_it("-H", "a:2,localhost:1", "--ssh-command", "sh -c 'exec sleep 1000' {command}", "sleep", "1000")
-        self.assertEqual(job.stderr.readline(), "hvdrun: rank 0 on a has not started for 4.0 s. If sh waits for a password or a host key: nobody can answer; "
+        self.assertEqual(job.stderr.readline(), "hvdrun: rank 0 on a has not started for 3.0 s. If sh waits for a password or a host key: nobody can answer; "
                          "'ssh a true' must work without a question: ssh-copy-id a brings a key there, and a first login knows the host's\n")
         self.assertLess(time.monotonic() - before, 5 if os.environ.get("HVD_SANITIZER", "none") == "none" else PATIENCE)
         job.terminate()
@@ -136,6 +136,14 @@ class Remote(LauncherTest):
         ended = self.there("a", "true", ssh="sh -c 'echo a: Permission denied >&2; exit 255' {command}")
         self.assertEqual(ended.returncode, 255)
         self.assertIn("rank 0 on a was not started: sh ended with exit code 255; 'ssh a true' must work without a question: ssh-copy-id a brings a key there", ended.stderr)
+
+    def test_a_host_without_setsid_is_told(self):
+        (self.folder / "bare").mkdir()
+        for name in ("sh", "mktemp", "rm", "sleep"):
+            (self.folder / "bare" / name).symlink_to(shutil.which(name))
+        ended = self.there("a", "true", ssh="env PATH=bare sh -c {command}")
+        self.assertEqual(ended.returncode, 125, ended.stderr)
+        self.assertIn("this host has no setsid", ended.stderr)
 
     def test_a_host_without_room_is_told(self):
         (self.folder / "full").mkdir()

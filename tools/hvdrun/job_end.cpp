@@ -13,7 +13,7 @@ namespace hvdrun {
 namespace {
 
 constexpr double time_to_learn = 0.2;
-constexpr double time_to_ask = 4;  // a rank that does not start may wait for an answer
+constexpr double time_to_ask = 3;  // a rank that does not start may wait for an answer
 constexpr double time_between_progress = 5;
 constexpr std::size_t most_named = 4;
 

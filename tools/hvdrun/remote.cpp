@@ -99,6 +99,7 @@ std::string remote_script(const remote_rank& rank) {
          for_shell(remote_greeting) +
          "\n"
          "set -- \"$(command -v setsid)\"\n"
+         "[ -n \"$1\" ] || { echo hvdrun: this host has no setsid >&2; exit 125; }\n"
          "( " +
          exports(rank.variables) + "exec \"$1\" " + line_of(rank.program) +
          " ) </dev/null 3<&- &\np=$!\n" + watcher(rank.kill_after) +
