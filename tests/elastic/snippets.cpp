@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <numeric>
 #include <random>
 #include <stdexcept>
 #include <string>
+
+#include <hvd/data.hpp>
 
 #include "elastic_test.hpp"
 #include "temporary_directory.hpp"
@@ -66,6 +69,31 @@ std::size_t collect(const hvd::elastic::options& options, std::int64_t steps) {
 }
 //! [local]
 
+// Calls learn(world, model, batch) for the samples of two epochs.
+template <class Learn>
+void learn_all(const std::vector<int>& samples, std::vector<float>& model, Learn learn,
+               const hvd::run_elastic_options& options) {
+    //! [loader]
+    namespace data = hvd::data;
+    auto batches = data::from(samples) | data::shuffle({.seed = 1}) | data::batch(16);
+    data::loader_state position{.seed = 1};
+    hvd::elastic::state state{model, position};
+    hvd::run_elastic(
+        state,
+        [&](hvd::communicator<hvd::tcp>& world) {
+            data::loader loader(batches, world);
+            loader.resume(position);
+            for (std::uint64_t epoch = position.epoch; epoch < 2; ++epoch)
+                for (const auto& batch : loader.epoch(epoch)) {
+                    learn(world, model, batch);
+                    position = loader.state();
+                    state.commit();
+                }
+        },
+        options);
+    //! [loader]
+}
+
 struct scaler {
     std::map<std::string, float> scales;
 };
@@ -105,6 +133,32 @@ TEST_CASE("an elastic trainer is the trainer of one rank, on any number") {
         job.await();
         for (const double x : all) CHECK(x == doctest::Approx(alone));
     }
+}
+
+TEST_CASE("an elastic job learns each sample once in an epoch, with a rank that leaves") {
+    std::vector<int> samples(100);
+    std::iota(samples.begin(), samples.end(), 0);
+    for (const int size : {1, 2, 3, 4})
+        for (const int leaves_at : {0, 3, 9}) {
+            elastic_job job(size);
+            for (int r = 0; r < size; ++r)
+                job.start(r, [&, r](auto& o) {
+                    std::vector<float> times(100, 0);
+                    int step = 0;
+                    const bool leaves = r > 0 && r == size - 1;
+                    const auto learn = [&](auto& world, auto& model, const auto& batch) {
+                        if (leaves && step++ == leaves_at) throw std::runtime_error("leaves");
+                        std::vector<float> mine(100, 0);
+                        for (const int sample : batch) ++mine[std::size_t(sample)];
+                        world.allreduce(mine, hvd::sum);
+                        for (std::size_t i = 0; i < 100; ++i) model[i] += mine[i];
+                    };
+                    if (leaves) CHECK_THROWS(learn_all(samples, times, learn, o));
+                    else learn_all(samples, times, learn, o);
+                    if (!leaves) CHECK(times == std::vector<float>(100, 2));
+                });
+            job.await();
+        }
 }
 
 TEST_CASE("an elastic job with objects that differ is that of undisturbed ranks") {
