@@ -91,14 +91,14 @@ STAGES = [
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
     {"name": "asan", "build": "asan", "level": "all", "slower": 4, "parallel": 1.5, "but": [*NOT_SANITIZED, "engine.*.mpi*"],
-     "tests": ["unit.[!k]*", "tcp.messages", "tcp.foreign_bytes", "tcp.fuzzer", "files", "elastic", "engine", "fault.threads", "fault.giving_up", "fault.is_killed.mpi.np3", "fault.throws.mpi.np3",
+     "tests": ["unit.[!k]*", "tcp.messages", "tcp.foreign_bytes", "tcp.fuzzer", "files", "data.*.threads", "elastic", "engine", "fault.threads", "fault.giving_up", "fault.is_killed.mpi.np3", "fault.throws.mpi.np3",
                "fault.without_memory.mpi.np2", "collective.*.mpi.np3", "train.*.threads", "device"],
      "core_of": ["collective", "train", "device"], "in_turns": {"collective": 3, "train": 2, "device": 2}, "variables": FEW_RANKS,
-     "cpu": [0, 950], "units": [0, 29]},
+     "cpu": [0, 1000], "units": [0, 30]},
     {"name": "tsan", "build": "tsan", "level": "all", "slower": 4, "parallel": 2, "but": [*NOT_SANITIZED, "unit", "train.device*"],
-     "tests": ["tcp.[fm]*", "elastic.[mr]*", "engine", "fault.threads", "collective.*.threads", "train.optimizer.threads", "train.fused_step.threads", "device"],
+     "tests": ["tcp.[fm]*", "elastic.[mr]*", "engine", "data.loader.threads", "data.pipeline.threads", "fault.threads", "collective.*.threads", "train.optimizer.threads", "train.fused_step.threads", "device"],
      "core_of": ["collective", "device"], "in_turns": {"device": 2}, "variables": FEW_RANKS,
-     "cpu": [0, 500], "units": [0, 20]},
+     "cpu": [0, 540], "units": [0, 21]},
     {"name": "device", "build": "clang", "level": "all", "parallel": 2, "tests": ["device", "train.device*"], "but": ["gpu"], "cpu": [0, 450], "units": [0, 27]},
     {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer"], "packages": ["cmake"], "cpu": [0, 200], "units": [0, 3]},
     {"name": "docs", "build": "clang", "parallel": 2, "tests": ["docs"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [250, 320], "units": [10, 11]},

@@ -16,11 +16,13 @@ namespace hvd::inline v0::data {
 
 /// A pipeline up to its batches, which a `data::loader` takes.
 ///
-/// `plan()` is its `batch_plan`, and `make(request)` returns the `made_batch` of a `batch_request`.
+/// `plan()` is its `batch_plan`, and `make(request)` returns the `made_batch` of a `batch_request`:
+/// the same batch in every process, so that another one may make it.
 /// **Threads**: several threads call `make` at once.
 template <class P>
-concept batch_pipeline = requires(const P& p, const batch_request& request) {
+concept batch_pipeline = requires(P& own, const P& p, const batch_request& request) {
     typename P::batch_type;
+    { own.plan() } -> std::same_as<batch_plan&>;
     { p.plan() } -> std::same_as<const batch_plan&>;
     { p.make(request) } -> std::same_as<made_batch<typename P::batch_type>>;
 };

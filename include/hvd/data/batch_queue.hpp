@@ -22,8 +22,8 @@ public:
     using made_type = std::invoke_result_t<const Make&, std::uint64_t>;
 
     batch_queue(Make make, std::uint64_t count, std::size_t threads, std::size_t ahead)
-        : make_(std::move(make)), count_(count), slots_(ahead) {  // of 1 at least
-        if (threads > ahead) threads = ahead;
+        : make_(std::move(make)), count_(count), slots_(ahead < count ? ahead : count) {
+        if (threads > slots_.size()) threads = slots_.size();
         threads_.reserve(threads);
         for (std::size_t i = 0; i < threads; ++i) {
             threads_.emplace_back([this] { work(); });
