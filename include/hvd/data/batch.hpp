@@ -95,12 +95,14 @@ struct batch_options {
     last_batch last = last_batch::keep;
 };
 
+/// The result of `data::batch`.
 template <class Collate>
 struct batch_step {
     batch_plan plan;
     Collate collate;
 };
 
+/// The result of `data::equal_batch`.
 template <class Collate>
 struct equal_batch_step {
     batch_plan plan;

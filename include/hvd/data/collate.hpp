@@ -50,8 +50,7 @@ struct default_collate {
     }
 };
 
-/// Makes `data::ragged_rows` of samples that are vectors or texts:
-/// `data::batch(128, data::concatenate)`.
+/// The type of `data::concatenate`.
 struct concatenate_t {
     template <class Sample>
     auto operator()(const std::vector<Sample>& samples) const {
@@ -63,6 +62,8 @@ struct concatenate_t {
         return batch;
     }
 };
+/// Makes `data::ragged_rows` of samples that are vectors or texts:
+/// `data::batch(128, data::concatenate)`.
 inline constexpr concatenate_t concatenate;
 
 }  // namespace hvd::inline v0::data

@@ -167,6 +167,7 @@ auto from(S&& input) {
     return pipeline;
 }
 
+/// The result of `data::map`.
 template <class F>
 struct map_step {
     F f;
@@ -182,6 +183,7 @@ map_step<F> map(F f) {
     return {std::move(f)};
 }
 
+/// The result of `data::filter`.
 template <class F>
 struct filter_step {
     F f;
@@ -213,6 +215,7 @@ struct skip_errors_options {
 /// first exception stops the loader.
 inline skip_errors_options skip_errors(skip_errors_options options = {}) { return options; }
 
+/// The result of `data::version`.
 struct version_step {
     std::string_view version;
 };
