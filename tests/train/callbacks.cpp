@@ -107,6 +107,9 @@ TEST_CASE("on_root runs on rank 0 alone, and its failure is everybody's") {
         };
         if (comm.rank() == 0) CHECK_THROWS_WITH_AS(fails(), "disk full", std::runtime_error);
         else CHECK_THROWS_WITH_AS(fails(), doctest::Contains("disk full"), hvd::usage_error);
+        const auto lines = hvd::on_root(
+            comm, [&] { return std::vector<std::string>{"rank " + std::to_string(comm.rank())}; });
+        CHECK(lines == std::vector<std::string>{"rank 0"});
     });
 }
 

@@ -215,6 +215,16 @@ TEST_CASE("register_parameters snippet") {
     });
 }
 
+TEST_CASE("on_root snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        const auto read_names = [] { return std::vector<std::string>{"cat", "dog"}; };
+        //! [on_root]
+        const std::vector<std::string> names = hvd::on_root(world, read_names);
+        //! [on_root]
+        CHECK(names.size() == 2);
+    });
+}
+
 TEST_CASE("schedule snippet") {
     hvd_test::on_ranks([](communicator& world) {
         //! [schedule]

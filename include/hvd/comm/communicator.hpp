@@ -269,7 +269,8 @@ public:
     /// which names this rank and the text, and so do later calls here. It waits for no peer, and is
     /// no collective. Calls under way on this rank end with `hvd::peer_error`. Nothing happens if
     /// the communicator was given up before. NCCL: `ncclCommAbort`. MPI: `MPI_Abort`, which ends
-    /// the processes as well. **Threads**: any, also while another one is inside a call.
+    /// the processes as well. **Threads**: any, also while another one is inside a call; with MPI
+    /// below MULTIPLE only that of the communicator.
     /// @throws hvd::usage_error inside a call of this communicator, whose callable may throw.
     /// @snippet tests/docs/snippets.cpp abort
     void abort(std::string_view why = {})

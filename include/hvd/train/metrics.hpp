@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -38,14 +39,24 @@ void average_metrics(Comm& comm, std::vector<metric>& metrics, double count) {
     for (std::size_t i = 0; i < metrics.size(); ++i) metrics[i].mean = sums[i + 1] / sums[0];
 }
 
-/// Calls f on rank 0 alone. If f throws, the other ranks throw `usage_error` with its text, so that
-/// they do not go on without it. **Collective**.
+/// Calls f on rank 0 alone, and returns on all ranks what it returns. If f throws, the other ranks
+/// throw `usage_error` with its text, so that they do not go on without it. A result is
+/// serializable, and has a default. **Collective**.
+/// @snippet tests/train/snippets.cpp on_root
 template <class Comm, class F>
     requires(!detail::device_communicator<Comm>)
-void on_root(Comm& comm, F&& f) {
-    const auto outcome = detail::run_on_root(detail::channel_of(comm), "on_root", detail::never, f);
-    if (outcome.exception) std::rethrow_exception(outcome.exception);
-    if (!outcome.failure.empty()) detail::refuse(comm.rank(), "on_root: ", outcome.failure);
+auto on_root(Comm& comm, F&& f) {
+    using result = std::remove_cvref_t<std::invoke_result_t<F&>>;
+    if constexpr (std::is_void_v<result>) {
+        const auto outcome =
+            detail::run_on_root(detail::channel_of(comm), "on_root", detail::never, f);
+        if (outcome.exception) std::rethrow_exception(outcome.exception);
+        if (!outcome.failure.empty()) detail::refuse(comm.rank(), "on_root: ", outcome.failure);
+    } else {
+        result mine{};
+        on_root(comm, [&] { mine = f(); });
+        return comm.copy_of_root(mine, root{0}, {.name = "on_root"});
+    }
 }
 
 /// Tells if a checkpoint is the best so far. Equal values are no better, and NaN is never better.
