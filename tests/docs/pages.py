@@ -5,7 +5,8 @@
 
   code                  each ```cpp block is a part of a compiled file, named by the comment before it
                         (<!-- FILE REGION -->), or a program with a main(); the forms of
-                        Horovod's and MPI's calls are in from_horovod.cpp and from_mpi.cpp
+                        docs/from_X.md are in from_X.cpp
+  calls                 docs/from_pytorch.md and docs/from_nccl.md have a row for each name of these libraries
   links                 links lead somewhere, also those to headings
   headers               the headers and folders that docs/internals.md and docs/way_of_*.md name exist
   names                 the files of its table of questions define the functions beside them, and those of the ways theirs
@@ -34,11 +35,13 @@ import textwrap
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/docs"))
 
+import names_of_others  # noqa: E402
 import rooms  # noqa: E402
 import surface  # noqa: E402
 from public_names import defined_names, public_names  # noqa: E402
 
 FEWEST_QUESTIONS = 60
+CELLS = r"^\|[^|]*\|(.*)\|$"
 BLOCK = re.compile(r"^(?:<!-- (?P<comment>.*?) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 
 
@@ -85,8 +88,8 @@ def check_code(root):
                 yield f"{page.name}: {file} has no region [{name}]"
             elif region(root, file, name) != block["text"].strip("\n"):
                 yield f"{page.name}: [{name}] is not what stands in {file}"
-    yield from check_forms(root, "from_horovod", r"^\|[^|]*\|(.*)\|$")
-    yield from check_forms(root, "from_mpi", r"^(.*)$")
+    for name, lines in {"from_horovod": CELLS, "from_mpi": r"^(.*)$", "from_pytorch": CELLS, "from_nccl": CELLS}.items():
+        yield from check_forms(root, name, lines)
 
 
 def check_forms(root, name, lines):
@@ -96,6 +99,25 @@ def check_forms(root, name, lines):
         for form in re.findall(r"`([^`]+)`", line):
             if re.search(r"[(=]", form) and not form.startswith("MPI_") and spaceless(form) not in code:
                 yield f"{name}.md: not in {name}.cpp: {form}"
+
+
+def rows_of(page):
+    """Returns the names in the first cells of a page's tables, and the second cells."""
+    rows = re.findall(r"^\|([^|]*)\|(.*)\|$", page.read_text(), re.M)
+    return {name for first, _ in rows for code in re.findall(r"`([^`]+)`", first) for name in re.findall(r"[\w.-]+", code)}, [second for _, second in rows]
+
+
+def check_calls(root):
+    for page, names in {"from_pytorch": names_of_others.PYTORCH, "from_nccl": names_of_others.NCCL}.items():
+        known, second_cells = rows_of(root / f"docs/{page}.md")
+        yield from (f"{page}.md has no row for {name}" for name in names if name not in known)
+        yield from (f"{page}.md has an empty cell" for cell in second_cells if not cell.strip())
+    for folder in ("/usr/local/cuda/include", "/usr/local/include", "/usr/include"):
+        header = pathlib.Path(folder) / "nccl.h"
+        text = header.read_text() if header.is_file() else ""
+        if "#define NCCL_MAJOR 2\n#define NCCL_MINOR 28\n" in text:
+            different = names_of_others.names_of_nccl(text) ^ set(names_of_others.NCCL)
+            yield from (f"names_of_others.py and {header} differ: {name}" for name in sorted(different))
 
 
 def anchors(page):
