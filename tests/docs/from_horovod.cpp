@@ -299,6 +299,8 @@ TEST_CASE("Horovod's process sets have their form here") {
         if (some) some.allreduce(x, hvd::sum);
         CHECK(x.front() == (some ? 2 : 1));
         if (some) CHECK(some.rank() < some.size());
+        if (some) CHECK(some.parent_rank(0) == 0);
+        if (some) CHECK(some.parent_rank(1) == 2);
         world.split(world.rank() % 2);
     });
 }

@@ -114,6 +114,9 @@ TEST_CASE("MPI's movements have their form here") {
         world.broadcast(x, hvd::root{0});
         CHECK(x.front() == 0);
         world.barrier();
+        const std::string object = std::to_string(world.rank());
+        auto objects = world.allgather_object(object);
+        CHECK(objects.back() == std::to_string(size - 1));
     });
 }
 
