@@ -72,13 +72,13 @@ std::size_t collect(const hvd::elastic::options& options, std::int64_t steps) {
 // Calls learn(world, model, batch) for the samples of two epochs.
 template <class Learn>
 void learn_all(const std::vector<int>& samples, std::vector<float>& model, Learn learn,
-               const hvd::run_elastic_options& options) {
+               const hvd::elastic::options& options) {
     //! [loader]
     namespace data = hvd::data;
     auto batches = data::from(samples) | data::shuffle({.seed = 1}) | data::batch(16);
     data::loader_state position{.seed = 1};
     hvd::elastic::state state{model, position};
-    hvd::run_elastic(
+    hvd::elastic::run(
         state,
         [&](hvd::communicator<hvd::tcp>& world) {
             data::loader loader(batches, world);

@@ -188,6 +188,8 @@ static_assert(sizeof(tensor_view<float>) == 2 * sizeof(void*));
 
 }  // namespace hvd::inline v0
 
+//! @cond
 template <class T, class Space, std::size_t Rank, class Layout>
 inline constexpr bool std::ranges::enable_borrowed_range<hvd::tensor_view<T, Space, Rank, Layout>> =
     true;
+//! @endcond
