@@ -12,7 +12,10 @@
 
 #include "../protocol/agreement.hpp"
 
-namespace hvd::inline v0::data {
+namespace hvd::inline v0 {
+
+/// Samples of a source, changed by stages, in batches of which each rank gets its part.
+namespace data {
 
 /// Numbered samples: what a user implements for a format of his own.
 ///
@@ -143,4 +146,5 @@ auto chain(std::vector<Source> sources) {
     return chained<Source>(std::move(sources));
 }
 
-}  // namespace hvd::inline v0::data
+}  // namespace data
+}  // namespace hvd::inline v0

@@ -297,6 +297,7 @@ namespace detail {
 
 }  // namespace detail
 
+/// Jobs that lose and win ranks: `run`, and the `state` that outlives them.
 namespace elastic {
 
 /// Options of `elastic::run`. Those that a launcher sets are read from the environment.
