@@ -109,7 +109,7 @@ private:
 
     void measure(const std::string& job, std::size_t bytes, std::function<void()> none,
                  std::function<void()> idle, std::function<void()> on) {
-        hvd::start_timeline(on_, {.file = file_, .most_bytes = std::size_t(1) << 30});
+        hvd::start_timeline(on_, {.file = file_, .max_bytes = std::size_t(1) << 30});
         const std::vector<bench::candidate> candidates{
             {"none", std::move(none)}, {"idle", std::move(idle)}, {"on", std::move(on)}};
         const auto timings = bench::interleave(comm_, candidates, o_.work);

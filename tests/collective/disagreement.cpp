@@ -296,9 +296,9 @@ TEST_CASE("ranks with another list of a subset") {
 TEST_CASE("a negative timeout is refused on all ranks, with its value") {
     on_every_transport_from(2, [](auto& comm) {
         const int culprit = comm.size() - 1;
-        const hvd::time_span timeout = comm.rank() == culprit
-                                           ? hvd::time_limit(std::chrono::nanoseconds(-2))
-                                           : hvd::time_limit();
+        const hvd::time_limit timeout = comm.rank() == culprit
+                                            ? hvd::time_limit(std::chrono::nanoseconds(-2))
+                                            : hvd::time_limit();
         std::vector<int> x(10, 1);
         const auto refused = [&](auto call) {
             expect_refusal(comm, culprit,

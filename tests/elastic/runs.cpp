@@ -1518,7 +1518,8 @@ TEST_CASE("a full disk does not end the job, and the last file stays") {
         REQUIRE(setrlimit(RLIMIT_FSIZE, &own) == 0);
     };
     const auto await_step = [&](std::int64_t step) {
-        while (state.kept().step != step) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        while (state.persisted().step != step)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
     };
     static std::atomic<int> lines{0};
     const auto sink = hvd::set_message_sink([](std::string_view) { ++lines; });
@@ -1535,7 +1536,7 @@ TEST_CASE("a full disk does not end the job, and the last file stays") {
                 while (state.persisted().error.empty())
                     std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }
-            CHECK(state.kept().error.find(directory.path()) != std::string::npos);
+            CHECK(state.persisted().error.find(directory.path()) != std::string::npos);
             CHECK(state.persisted().step == 1);
             std::vector<float> in_file;
             hvd::elastic::state other(in_file);

@@ -294,7 +294,7 @@ TEST_CASE("a timeline ends when its file is full, and says how many events were 
     on_ranks_of<timed>([](auto& comm) {
         const temporary_directory folder;
         hvd::set_message_sink([](std::string_view) {});
-        hvd::start_timeline(comm, {.file = (folder / "run.json").string(), .most_bytes = 65536});
+        hvd::start_timeline(comm, {.file = (folder / "run.json").string(), .max_bytes = 65536});
         hvd::engine e{comm};
         for (int step = 0; step < 200; ++step) {
             float x = 1, y = 1;
@@ -329,8 +329,8 @@ TEST_CASE("a timeline that a rank can't write is refused on all ranks") {
         CHECK(!comm.observer().records());
 
         const std::string small = text_of<hvd::usage_error>(
-            [&] { hvd::start_timeline(comm, {.file = good, .most_bytes = 1000}); });
-        CHECK(small.find(".most_bytes of a timeline is 1000") != std::string::npos);
+            [&] { hvd::start_timeline(comm, {.file = good, .max_bytes = 1000}); });
+        CHECK(small.find(".max_bytes of a timeline is 1000") != std::string::npos);
         if (comm.size() > 1)
             CHECK_THROWS_AS(hvd::start_timeline(comm, {.file = is_last ? "" : good}),
                             hvd::mismatch_error);

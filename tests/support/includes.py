@@ -39,4 +39,4 @@ class Headers:
         return frozenset(seen)
 
     def doors(self):
-        return [file for file in self.files if "/" not in file and file not in ("version.hpp", "fwd.hpp", "standard.hpp")]
+        return [file for file in self.files if "/" not in file and file.endswith(".hpp") and file not in ("version.hpp", "fwd.hpp", "standard.hpp")]

@@ -102,7 +102,7 @@ private:
 setting fused_of(const setting& any) {
     dice roll(any.number + 7777);
     setting s{.number = any.number, .options = {}, .parameters = any.parameters, .policy = {}};
-    s.options.op = roll.often() ? hvd::sum : hvd::average;
+    if (roll.often()) s.options.op = hvd::sum;
     s.options.backward_passes_per_step = any.options.backward_passes_per_step;
     for (parameter& p : s.parameters) p = {dense, p.size * (1 + 9 * roll(2)), 0, 0};
     s.uneven = any.uneven;
@@ -116,7 +116,8 @@ setting drawn(std::uint64_t number) {
     dice roll(number);
     setting s{.number = number, .options = {}, .parameters = {}, .policy = {}};
     const bool has_masters = number % 3 == 2;
-    s.options.op = std::array{hvd::average, hvd::sum, hvd::adasum}[roll(has_masters ? 2 : 3)];
+    s.options.op = std::array<hvd::gradient_op, 3>{hvd::average, hvd::sum,
+                                                   hvd::adasum}[roll(has_masters ? 2 : 3)];
     const bool has_table = !s.adasum() && roll.often(), has_local = roll(3) == 0;
     const std::size_t count = 2 + roll(3);
     for (std::size_t p = 0; p < count; ++p) {
@@ -475,9 +476,8 @@ private:
 template <class T>
 double tolerance(const setting& s, int size) {
     const double of_number = std::is_same_v<T, double> ? 1e-14 : 1e-6;
-    const double of_codec[] = {of_number, 1.0 / 2048, 1.0 / 256};
-    double epsilon = of_codec[std::size_t(s.options.codec)];
-    if (std::is_same_v<T, bfloat16>) epsilon = of_codec[2];
+    double epsilon = s.options.codec.travels_as<hvd::float16>() ? 1.0 / 2048 : of_number;
+    if (std::is_same_v<T, bfloat16> || s.options.codec.travels_as<bfloat16>()) epsilon = 1.0 / 256;
     const double largest = (s.options.op == hvd::sum ? size : 1) *
                            (s.options.average_passes ? 1 : s.options.backward_passes_per_step) *
                            (s.parameters.size() > 1 && s.parameters[1].what == table ? 4 : 1);

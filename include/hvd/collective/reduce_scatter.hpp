@@ -64,18 +64,18 @@ template <class In, class Op>
 struct made_reduce_scatter : reduce_scatter_call<In, Op> {
     using T = typename In::value_type;
 
-    made_reduce_scatter(const In& in, const Op& f, const given_counts& counts,
+    made_reduce_scatter(const In& in, const Op& f, const given_counts& given,
                         std::vector<stored<T>>& out, int rank, int size, workspace* lender,
                         const reduce_options& o)
-        : reduce_scatter_call<In, Op>(in, f, counts, size, lender, o) {
+        : reduce_scatter_call<In, Op>(in, f, given, size, lender, o) {
         if (!this->op.entry.refused) out.resize(this->group.count_of(rank, size));
         this->set_output(reinterpret_cast<std::byte*>(out.data()), out.size(), rank, size);
     }
     template <class View>
-    made_reduce_scatter(const In& in, const Op& f, const given_counts& counts,
+    made_reduce_scatter(const In& in, const Op& f, const given_counts& given,
                         const into_view<View>& out, int rank, int size, workspace* lender,
                         const reduce_options& o)
-        : reduce_scatter_call<In, Op>(in, f, counts, size, lender, o) {
+        : reduce_scatter_call<In, Op>(in, f, given, size, lender, o) {
         this->set_output(bytes_of(out.view), out.view.size(), rank, size);
     }
 };

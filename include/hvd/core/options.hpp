@@ -83,6 +83,8 @@ public:
     constexpr time_span time() const {
         return time_span::of_nanoseconds(!is_time() ? 0 : code_ > 0 ? code_ : code_ + 1);
     }
+    /// The nanoseconds of a time that a wait can have; 0 if there is none.
+    constexpr std::int64_t patience() const { return code_ > 0 && code_ != no_limit ? code_ : 0; }
     /// True for a time that no wait can have: 0, or less.
     constexpr bool is_wrong() const { return code_ < 0; }
     /// Returns the limit, or another one if it is not given.

@@ -221,11 +221,11 @@ public:
 
     // The limit of a call that begins now. A wrong timeout refuses the call.
     time_point limit_for(operation& op, time_limit timeout) const {
-        if (timeout.is_wrong()) [[unlikely]]
-            refuse_timeout(op.entry, timeout);
-        else if (timeout.is_time() && traits_.knows_no_timeout) [[unlikely]]
+        if (!timeout.is_given()) return limit_of(options_.timeout);
+        if (timeout.is_wrong()) refuse_timeout(op.entry, timeout);
+        else if (timeout.is_time() && traits_.knows_no_timeout)
             op.entry.refuse(text("hvd: ", op.entry.label(), no_timeout));
-        return limit_of(timeout.or_else(options_.timeout));
+        return limit_of(timeout);
     }
 
     // Runs a call, after all that were made before it. `threads` of this rank want a processor

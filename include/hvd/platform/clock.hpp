@@ -122,7 +122,8 @@ inline time_point quick_now() {
 // A timeout from now on. A wrong one is none yet: the ranks first have to come together so that it
 // can be refused on all of them.
 inline time_point limit_of(time_limit timeout) {
-    return !timeout.is_time() || timeout.is_wrong() ? never : now() + timeout.time().nanoseconds;
+    const std::int64_t patience = timeout.patience();
+    return patience == 0 ? never : now() + patience;
 }
 
 // The other way round; not given where there is no limit.
