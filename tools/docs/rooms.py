@@ -63,6 +63,7 @@ ROOMS = [
     Room("elastic/members", "who belongs to an elastic job: members, coordinators, epochs", "the objects of a state"),
     Room("elastic/kept", "files in which a state outlives all processes"),
     Room("elastic", "jobs that lose and win ranks: their state, and the loop around the user's function"),
+    Room("data/service", "pipelines whose batches other processes make: workers, dispatchers, the trainer's side", "the stages of a pipeline"),
     Room("interop", "what needs another library: tensors of LibTorch and Eigen, TLS, Gloo, files of options"),
 ]
 FOLDERS = [room.folder for room in ROOMS]

@@ -27,6 +27,23 @@ concept batch_pipeline = requires(P& own, const P& p, const batch_request& reque
     { p.make(request) } -> std::same_as<made_batch<typename P::batch_type>>;
 };
 
+}  // namespace hvd::inline v0::data
+
+namespace hvd::inline v0::detail {
+
+// A pipeline whose batches are made elsewhere. It is told which of them a loader takes next, and
+// knows the rank that takes them.
+template <class P>
+concept remote_pipeline =
+    data::batch_pipeline<P> && requires(const P& p, const data::batch_request& first) {
+        p.begin(first, std::uint64_t(0));
+        { p.mine() } -> std::convertible_to<part>;
+    };
+
+}  // namespace hvd::inline v0::detail
+
+namespace hvd::inline v0::data {
+
 /// A pipeline that collects its samples in batches: see `data::batch`.
 template <class Make, class Collate>
 class batches {
@@ -187,6 +204,16 @@ public:
 
     const batch_plan& plan() const { return before_.plan(); }
     batch_plan& plan() { return before_.plan(); }
+    part mine() const
+        requires hvd::detail::remote_pipeline<Before>
+    {
+        return before_.mine();
+    }
+    void begin(const batch_request& first, std::uint64_t steps) const
+        requires hvd::detail::remote_pipeline<Before>
+    {
+        before_.begin(first, steps);
+    }
 
     made_batch<batch_type> make(const batch_request& request) const {
         auto made = before_.make(request);

@@ -104,6 +104,10 @@ public:
                                 " samples can't be equal on ", mine.size,
                                 " ranks: a multiple of the ranks was expected");
     }
+    /// For a pipeline that knows its rank: see `data::send_to_data_service`.
+    explicit loader(Pipeline pipeline, loader_options options = {})
+        requires hvd::detail::remote_pipeline<Pipeline>
+        : loader(pipeline, pipeline.mine(), options) {}
     loader(const loader&) = delete;
     loader& operator=(const loader&) = delete;
 
@@ -194,6 +198,8 @@ private:
         has_resumed_ = false;
         is_begun_ = true;
         skipped_ = 0;
+        if constexpr (hvd::detail::remote_pipeline<Pipeline>)
+            pipeline_.begin(maker_here().first, steps());
         if (options_.threads > 0 && plan().ahead > 0)
             queue_.emplace(maker_here(), steps(), options_.threads, plan().ahead);
     }

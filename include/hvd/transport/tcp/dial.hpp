@@ -57,12 +57,14 @@ public:
     const message& why() const { return why_; }
     // True if the peer has shown that it does not belong to this job.
     bool is_foreign() const { return is_foreign_; }
+    // The secret of the connection that was made last: see handshake.
+    const shared_secret& connection_key() const { return connection_key_; }
 
 private:
     bool prove(const descriptor& socket, time_point limit) {
         handshake talk(secret_, me_, peer_);
         for (;;) switch (talk.advance(socket)) {
-                case handshake::state::done: return true;
+                case handshake::state::done: connection_key_ = talk.connection_key(); return true;
                 case handshake::state::goes_on:
                     if (await_socket(socket, talk.wants_to_write() ? POLLOUT : POLLIN, limit))
                         break;
@@ -80,6 +82,7 @@ private:
     int me_, peer_, told_as_;
     const another_kind* another_;
     message why_;
+    shared_secret connection_key_{};
     bool is_foreign_ = false;
 };
 

@@ -50,6 +50,10 @@ public:
     // True on the side that connects if it has seen the other's proof. The other one may have its
     // proof, too, and count on this connection.
     bool knows_peer() const { return knows_peer_; }
+    // A secret of this connection alone, the same on both sides, once the handshake is done.
+    shared_secret connection_key() const {
+        return connects_ ? proof("session", me_, peer_) : proof("session", peer_, me_);
+    }
 
     // Goes on as far as the socket allows.
     state advance(const descriptor& socket) {

@@ -26,7 +26,7 @@ public:
     }
 
     // Goes on with all that have come. let_in(peer, context, socket) takes those that have proved
-    // themselves.
+    // themselves. It may take the secret of the connection as well: see handshake.
     template <class F>
     void advance(const listening_socket& listener, F let_in) {
         take_from(listener);
@@ -39,7 +39,11 @@ public:
                     break;
                 case handshake::state::refused: note_refused(s.talk->reason()); break;
                 case handshake::state::done:
-                    let_in(s.talk->peer(), s.talk->context(), std::move(s.socket));
+                    if constexpr (std::is_invocable_v<F&, int, std::uint64_t, descriptor,
+                                                      const shared_secret&>)
+                        let_in(s.talk->peer(), s.talk->context(), std::move(s.socket),
+                               s.talk->connection_key());
+                    else let_in(s.talk->peer(), s.talk->context(), std::move(s.socket));
                     break;
             }
             list_.erase(list_.begin() + std::ptrdiff_t(i));

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+
+#include "members.hpp"
+#include "request_board.hpp"
+
+namespace hvd::inline v0::detail {
+
+// All that the connections of one trainer share.
+struct service_client_state {
+    service_client_state(const data::service_config& config, const service_hello& me)
+        : secret(service_secret(config.key, "the config's key")),
+          mine(me),
+          timeout(config.timeout.nanoseconds) {}
+
+    shared_secret secret;
+    service_hello mine;
+    std::int64_t timeout;
+    request_board board;
+    atomic<bool> stopping{false};
+    atomic<std::size_t> credit{1};  // the most open requests of a connection
+};
+
+// The connection of a trainer to one worker, in a thread of its own. It connects again and again. A
+// worker never sends what was not asked for.
+class worker_feed {
+public:
+    worker_feed(service_client_state& shared, worker_place place)
+        : shared_(shared), place_(std::move(place)), wakes_(-1), runs_([this] { run(); }) {
+        if (!runs_) refuse(shared.mine.rank, "no thread for the connection to a data worker");
+    }
+    worker_feed(const worker_feed&) = delete;
+    worker_feed& operator=(const worker_feed&) = delete;
+    ~worker_feed() {
+        ending_.store(true);
+        wakes_.wake();
+    }
+
+    const worker_place& place() const { return place_; }
+    bool is_connected() const { return connected_.load(); }
+    void wake() { wakes_.wake(); }
+    message why() {
+        const lock_guard held(mutex_);
+        return text(why_);
+    }
+
+private:
+    bool is_ending() const { return ending_.load() || shared_.stopping.load(); }
+
+    void run() {
+        while (!is_ending()) {
+            try {
+                if (connect()) exchange();
+            } catch (const std::exception& e) {
+                note(e.what());
+            }
+            connected_.store(false);
+            link_ = service_link();
+            for (const auto& [number, open] : open_) shared_.board.give_back(open);
+            open_.clear();
+            if (!is_ending()) sleep_until_woken(wakes_, service_rest);
+        }
+    }
+
+    bool connect() {
+        service_dial dial(shared_.secret, shared_.mine, most_batch_bytes);
+        if (dial.to(place_.addresses, link_)) {
+            connected_.store(true);
+            return true;
+        }
+        note(dial.why());
+        // It will refuse again, and so will others.
+        if (dial.was_refused())
+            shared_.board.fail(std::make_exception_ptr(data::service_error(
+                shared_.mine.rank,
+                text("hvd: rank ", shared_.mine.rank, ": a data worker refuses: ", dial.why()))));
+        return false;
+    }
+
+    // Asks and receives until the connection is over.
+    void exchange() {
+        progress_ = now();
+        while (!is_ending()) {
+            if (!ask()) return note(link_.why());
+            const std::int64_t left =
+                open_.empty() ? INT64_MAX : progress_ + shared_.timeout - now();
+            if (left <= 0)
+                return note(
+                    text("it has not answered for ", double(shared_.timeout) / 1e9, " seconds"));
+            pollfd fds[] = {{wakes_.number(), POLLIN, 0}, {link_.socket().number(), POLLIN, 0}};
+            poll_sockets(fds, 2, left);
+            if (fds[0].revents != 0) wakes_.take();
+            if (fds[1].revents != 0 && !receive()) return;
+        }
+    }
+
+    bool ask() {
+        while (open_.size() < shared_.credit.load()) {
+            const std::optional<open_request> next = shared_.board.next();
+            if (!next) break;
+            if (open_.empty()) progress_ = now();
+            open_.emplace_back(++number_, *next);
+            if (!link_.send(service_frame::ask_batch, number_, plain_bytes_of(next->batch),
+                            now() + shared_.timeout))
+                return false;
+        }
+        return true;
+    }
+
+    bool receive() {
+        for (;;) switch (link_.advance()) {
+                case service_link::state::incomplete: return true;
+                case service_link::state::over: note(link_.why()); return false;
+                case service_link::state::complete:
+                    if (!take_answer()) return false;
+            }
+    }
+    bool take_answer() {
+        const service_frame kind = link_.head().kind;
+        if (open_.empty() || link_.head().number != open_.front().first ||
+            (kind != service_frame::batch && kind != service_frame::failed)) {
+            note("it sent what was not asked for");
+            return false;
+        }
+        shared_.board.answer(open_.front().second,
+                             {kind == service_frame::failed, link_.take_contents()});
+        open_.pop_front();
+        progress_ = now();
+        return ask();
+    }
+
+    void note(std::string_view why) {
+        const lock_guard held(mutex_);
+        why_ = message(why);
+    }
+
+    service_client_state& shared_;
+    worker_place place_;
+    wake_up wakes_;
+    mutex mutex_;
+    message why_;
+    service_link link_;
+    std::deque<std::pair<std::uint64_t, open_request>> open_;  // in the order of their answers
+    std::uint64_t number_ = 0;
+    time_point progress_ = 0;
+    atomic<bool> connected_{false}, ending_{false};
+    thread runs_;  // the last member, so that it is joined first
+};
+
+// Asks the workers of a data service for the batches of one trainer.
+class service_client {
+public:
+    service_client(const data::service_config& config, part mine, std::uint64_t fingerprint)
+        : shared_(config, hello(config, mine, fingerprint)),
+          has_dispatcher_(config.dispatchers > 0),
+          dispatcher_(config, shared_.mine),
+          wakes_(-1) {
+        for (const std::string& address : config.worker_addresses) add({0, {address}});
+        looks_ = thread([this] { look_after_workers(); });
+        if (!looks_) refuse(mine.rank, "no thread for a data service");
+    }
+    service_client(const service_client&) = delete;
+    service_client& operator=(const service_client&) = delete;
+    ~service_client() {
+        shared_.stopping.store(true);
+        wakes_.wake();
+        looks_.join();
+    }
+
+    void begin(const data::batch_request& first, const data::batch_plan& plan,
+               std::uint64_t steps) {
+        ahead_.store(plan.ahead);
+        waits_since_.store(0);
+        shared_.board.begin(first, plan.batch_size, steps, plan.ahead);
+        ask();
+    }
+
+    service_answer take(const data::batch_request& batch) {
+        return shared_.board.take(batch, [this] { ask(); });
+    }
+
+private:
+    static service_hello hello(const data::service_config& config, part mine,
+                               std::uint64_t fingerprint) {
+        service_hello made;
+        made.role = service_role::trainer;
+        made.job = job_number(config.job_id);
+        made.fingerprint = fingerprint;
+        made.dispatcher =
+            config.dispatchers > 0 ? std::uint32_t(mine.rank % config.dispatchers) : 0;
+        made.rank = mine.rank;
+        made.size = mine.size;
+        return made;
+    }
+
+    void add(worker_place place) {
+        feeds_.push_back(std::make_unique<worker_feed>(shared_, std::move(place)));
+    }
+
+    // Each connection gets its share of the requests, so that no worker has all of them.
+    void ask() {
+        const lock_guard held(mutex_);
+        std::size_t connected = 0;
+        for (const auto& feed : feeds_) connected += feed->is_connected() ? 1 : 0;
+        const std::size_t each = connected > 0 ? (ahead_.load() + connected - 1) / connected : 1;
+        shared_.credit.store(each > 0 ? each : 1);
+        for (const auto& feed : feeds_) feed->wake();
+    }
+
+    // Follows the dispatcher's list, and gives up if no worker is there for too long.
+    void look_after_workers() {
+        while (!shared_.stopping.load()) {
+            try {
+                if (has_dispatcher_) follow_list();
+            } catch (const std::exception& e) {
+                dispatcher_.close();
+            }
+            check_patience();
+            ask();
+            sleep_until_woken(wakes_, service_rest);
+        }
+    }
+
+    void follow_list() {
+        if (!dispatcher_.is_open() && !dispatcher_.open()) return;
+        const time_point until = now() + 2 * tuning::second;
+        service_link& link = dispatcher_.link();
+        if (!link.send(service_frame::ask_list, 0, {}, until) || !link.wait(until) ||
+            link.head().kind != service_frame::list)
+            return dispatcher_.close();
+        std::span<const std::byte> bytes = link.contents();
+        std::vector<worker_place> listed;
+        while (!bytes.empty()) listed.push_back(read_place(bytes));
+        take_list(listed);
+    }
+
+    // A worker whose connection works stays, also if a new dispatcher does not know it yet.
+    void take_list(const std::vector<worker_place>& listed) {
+        const auto has = [](const auto& all, std::uint64_t id, auto id_of) {
+            for (const auto& each : all)
+                if (id_of(each) == id) return true;
+            return false;
+        };
+        const auto of_place = [](const worker_place& p) { return p.id; };
+        const auto of_feed = [](const auto& f) { return f->place().id; };
+        std::vector<std::unique_ptr<worker_feed>> gone;
+        const lock_guard held(mutex_);
+        for (auto& feed : feeds_)
+            if (!feed->is_connected() && !has(listed, feed->place().id, of_place))
+                gone.push_back(std::move(feed));
+        std::erase(feeds_, nullptr);
+        for (const worker_place& place : listed)
+            if (!has(feeds_, place.id, of_feed)) add(place);
+    }
+
+    void check_patience() {
+        bool is_there = false;
+        {
+            const lock_guard held(mutex_);
+            for (const auto& feed : feeds_) is_there = is_there || feed->is_connected();
+        }
+        if (is_there || !shared_.board.is_waited_for()) return waits_since_.store(0);
+        if (waits_since_.load() == 0) waits_since_.store(now());
+        if (now() - waits_since_.load() < shared_.timeout) return;
+        const int rank = shared_.mine.rank;
+        shared_.board.fail(std::make_exception_ptr(
+            data::service_error(rank, text("hvd: rank ", rank, ": no data worker was there for ",
+                                           double(shared_.timeout) / 1e9, " seconds", reasons()))));
+        waits_since_.store(0);
+    }
+    message reasons() {
+        const lock_guard held(mutex_);
+        message all = text("; ", feeds_.size(), " are known");
+        if (has_dispatcher_ && !dispatcher_.is_open()) all += text("; ", dispatcher_.why());
+        for (const auto& feed : feeds_)
+            all +=
+                text("; worker ",
+                     feed->place().addresses.empty() ? std::string_view()
+                                                     : std::string_view(feed->place().addresses[0]),
+                     ": ", feed->why());
+        return all;
+    }
+
+    service_client_state shared_;
+    bool has_dispatcher_;
+    dispatcher_link dispatcher_;
+    wake_up wakes_;
+    atomic<std::size_t> ahead_{1};
+    atomic<time_point> waits_since_{0};
+    mutex mutex_;
+    std::vector<std::unique_ptr<worker_feed>> feeds_;
+    thread looks_;  // the last member, so that it is joined first
+};
+
+}  // namespace hvd::inline v0::detail

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "../../platform/clock.hpp"
+#include "../../transport/tcp/dial.hpp"
+
+namespace hvd::inline v0::detail {
+
+// The kinds of frames between the processes of a data service.
+enum class service_frame : std::uint32_t {
+    hello = 1,   // the first one of the side that connects: a service_hello
+    welcome,     // the answer to it: a service_hello
+    refused,     // the other answer to it: a text
+    ask_batch,   // a service_request
+    batch,       // its answer: a made_batch
+    failed,      // its other answer: a service_failure
+    registered,  // a worker: its addresses
+    made,        // a worker: the number of its batches
+    ask_list,    // the workers that are there
+    list,
+};
+
+// The head of a frame. Its code covers all of it, the place of the frame in the connection, and
+// small contents. So nobody between the two sides can change, repeat, leave out or cut frames.
+struct service_head {
+    std::uint32_t magic = expected_magic;
+    service_frame kind = {};
+    std::uint64_t number = 0;  // of the request
+    std::uint64_t bytes = 0;   // that follow
+    std::byte contents[16] = {};
+    std::byte code[16] = {};
+
+    static constexpr std::uint32_t expected_magic = 0x68766473;
+    // Larger contents, which are batches, are not authenticated byte by byte.
+    static constexpr std::uint64_t most_authenticated = 4096;
+};
+static_assert(sizeof(service_head) == 56);
+
+// A connection between two processes of a data service that have authenticated each other. One
+// thread at a time sends, and one receives.
+class service_link {
+public:
+    service_link() = default;
+    service_link(descriptor socket, const shared_secret& key, bool connects, std::uint64_t most)
+        : socket_(std::move(socket)), key_(key), connects_(connects), most_(most) {
+        tune_socket(socket_);
+        keep_with_busy_peer(socket_);
+    }
+
+    const descriptor& socket() const { return socket_; }
+    const service_head& head() const { return head_; }
+    std::span<const std::byte> contents() const { return contents_; }
+    std::string_view text() const {
+        return {reinterpret_cast<const char*>(contents_.data()), contents_.size()};
+    }
+    std::vector<std::byte> take_contents() { return std::move(contents_); }
+    // The reason why the connection is over.
+    std::string_view why() const { return why_; }
+
+    // Ends the connection. Another thread that uses it returns.
+    void shut_down() const { ::shutdown(socket_.number(), SHUT_RDWR); }
+
+    // Sends a frame. False if the connection is over.
+    bool send(service_frame kind, std::uint64_t number, std::span<const std::byte> contents,
+              time_point until = never) {
+        service_head head;
+        head.kind = kind;
+        head.number = number;
+        head.bytes = contents.size();
+        sign(head, contents, connects_, sent_++);
+        return send_bytes(std::as_bytes(std::span(&head, 1)), until) && send_bytes(contents, until);
+    }
+    bool send_text(service_frame kind, std::uint64_t number, std::string_view text) {
+        return send(kind, number, std::as_bytes(std::span(text)));
+    }
+
+    enum class state { incomplete, complete, over };
+
+    // Takes what has come of the next frame.
+    state advance() {
+        if (is_complete_) begin_frame();
+        while (have_ < sizeof head_) {
+            const state s = receive(reinterpret_cast<std::byte*>(&head_), sizeof head_, have_);
+            if (s != state::complete) return s;
+            if (!accept_head()) return state::over;
+        }
+        if (taken_ < contents_.size()) {
+            const state s = receive(contents_.data(), contents_.size(), taken_);
+            if (s != state::complete) return s;
+        }
+        if (!accept_contents()) return state::over;
+        is_complete_ = true;
+        ++received_;
+        return state::complete;
+    }
+
+    // Waits for a whole frame. False if the connection is over.
+    bool wait(time_point until = never) {
+        for (;;) switch (advance()) {
+                case state::complete: return true;
+                case state::over: return false;
+                case state::incomplete:
+                    if (!await(POLLIN, until)) return over("it does not answer");
+            }
+    }
+
+private:
+    using code = std::array<std::byte, 16>;
+
+    static code first_half(const digest256& whole) {
+        code half;
+        std::memcpy(half.data(), whole.data(), half.size());
+        return half;
+    }
+    void sign(service_head& head, std::span<const std::byte> contents, bool from_connecting,
+              std::uint64_t place) const {
+        if (contents.size() <= service_head::most_authenticated) {
+            const code digest = first_half(sha256().add(contents).finish());
+            std::memcpy(head.contents, digest.data(), digest.size());
+        }
+        const code made = code_of(head, from_connecting, place);
+        std::memcpy(head.code, made.data(), made.size());
+    }
+    code code_of(const service_head& head, bool from_connecting, std::uint64_t place) const {
+        std::byte said[sizeof head - sizeof head.code + 9];
+        std::memcpy(said, &head, sizeof said - 9);
+        said[sizeof said - 9] = std::byte(from_connecting);
+        std::memcpy(said + sizeof said - 8, &place, 8);
+        return first_half(hmac_sha256(key_, said));
+    }
+
+    void begin_frame() {
+        is_complete_ = false;
+        have_ = taken_ = 0;
+        contents_.clear();
+    }
+    bool accept_head() {
+        if (head_.magic != service_head::expected_magic)
+            return over("it sent what is no frame of a data service");
+        if (!equal_digests(head_.code, code_of(head_, !connects_, received_)))
+            return over("it sent a frame that is not authentic");
+        if (head_.bytes > most_) {
+            over("");
+            why_ = detail::text("it sent ", head_.bytes, " bytes in a frame, and at most ", most_,
+                                " go");
+            return false;
+        }
+        contents_.resize(std::size_t(head_.bytes));
+        return true;
+    }
+    bool accept_contents() {
+        if (contents_.size() > service_head::most_authenticated) return true;
+        return equal_digests(head_.contents, first_half(sha256().add(contents_).finish())) ||
+               over("it sent a frame that is not authentic");
+    }
+
+    state receive(std::byte* data, std::size_t bytes, std::size_t& have) {
+        while (have < bytes) {
+            const ssize_t n = ::recv(socket_.number(), data + have, bytes - have, 0);
+            if (n > 0) have += std::size_t(n);
+            else if (n == 0) return over("it was closed"), state::over;
+            else if (errno == EAGAIN || errno == EWOULDBLOCK) return state::incomplete;
+            else if (errno != EINTR) return over(strerror(errno)), state::over;
+        }
+        return state::complete;
+    }
+    bool send_bytes(std::span<const std::byte> bytes, time_point until) {
+        while (!bytes.empty()) {
+            const ssize_t n = send_some(socket_, bytes.data(), bytes.size());
+            if (n >= 0) bytes = bytes.subspan(std::size_t(n));
+            else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+                if (!await(POLLOUT, until)) return over("it takes nothing");
+            } else if (errno != EINTR) return over(strerror(errno));
+        }
+        return true;
+    }
+    bool await(int events, time_point until) const {
+        if (until != never) return await_socket(socket_, events, until);
+        pollfd p{socket_.number(), short(events), 0};
+        poll_sockets(&p, 1, INT64_MAX);
+        return true;
+    }
+    bool over(const char* why) {
+        if (why_.empty()) why_ = why;
+        return false;
+    }
+
+    descriptor socket_;
+    shared_secret key_{};
+    bool connects_ = false, is_complete_ = false;
+    std::uint64_t most_ = 0, sent_ = 0, received_ = 0;
+    service_head head_;
+    std::size_t have_ = 0, taken_ = 0;
+    std::vector<std::byte> contents_;
+    message why_;
+};
+
+}  // namespace hvd::inline v0::detail

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "../../platform/thread.hpp"
+#include "../../protocol/agreement.hpp"
+#include "../batch_plan.hpp"
+
+namespace hvd::inline v0::detail {
+
+// The answer to a request: a batch, or a failure, as bytes.
+struct service_answer {
+    bool is_failure = false;
+    std::vector<std::byte> bytes;
+};
+
+// A request for a batch of the run of that number.
+struct open_request {
+    std::uint64_t run = 0, step = 0;
+    data::batch_request batch;
+};
+
+// The requests of a trainer for the next batches of its epoch. At most `ahead` of them are open or
+// answered before they are taken. Those of a broken connection are asked again, before all others.
+class request_board {
+public:
+    // Begins a run: the batches from `first` on. Those of an earlier run are dropped.
+    void begin(const data::batch_request& first, std::uint64_t batch_size, std::uint64_t steps,
+               std::size_t ahead) {
+        const lock_guard held(mutex_);
+        ++run_;
+        first_ = first;
+        batch_size_ = batch_size;
+        steps_ = steps;
+        taken_ = asked_ = wanted_ = 0;
+        again_.clear();
+        slots_.clear();
+        slots_.resize(ahead > 0 ? ahead : 1);
+        asks_alone_ = ahead == 0;
+        failure_ = nullptr;
+        changed_.notify_all();
+    }
+
+    // The next request that nobody has made, if there is room.
+    std::optional<open_request> next() {
+        const lock_guard held(mutex_);
+        if (!again_.empty()) {
+            const auto least = std::min_element(again_.begin(), again_.end());
+            const std::uint64_t step = *least;
+            again_.erase(least);
+            return request(step);
+        }
+        const std::uint64_t most = asks_alone_ ? wanted_ : taken_ + slots_.size();
+        if (asked_ >= steps_ || asked_ >= most) return std::nullopt;
+        return request(asked_++);
+    }
+
+    // Its connection is over.
+    void give_back(const open_request& open) {
+        const lock_guard held(mutex_);
+        if (open.run == run_) again_.push_back(open.step);
+    }
+
+    void answer(const open_request& open, service_answer answer) {
+        const lock_guard held(mutex_);
+        if (open.run != run_ || open.step < taken_) return;
+        slots_[open.step % slots_.size()] = std::move(answer);
+        changed_.notify_all();
+    }
+
+    // No answer will come. Each `take` of this run throws.
+    void fail(std::exception_ptr failure) {
+        const lock_guard held(mutex_);
+        failure_ = std::move(failure);
+        changed_.notify_all();
+    }
+
+    // True if somebody waits for an answer.
+    bool is_waited_for() {
+        const lock_guard held(mutex_);
+        return waiting_ > 0;
+    }
+
+    // Waits for the answer of a request. Several threads take those of the run in any order.
+    // `asks` is called when there may be more to ask for.
+    template <class Asks>
+    service_answer take(const data::batch_request& batch, const Asks& asks) {
+        mutex_.lock();
+        const std::uint64_t run = run_, step = (batch.first - first_.first) / batch_size_;
+        if (asks_alone_) wanted_ = step + 1;
+        ++waiting_;
+        mutex_.unlock();
+        asks();
+        mutex_.lock();
+        std::optional<service_answer> taken;
+        std::exception_ptr failure;
+        while (run == run_ && !(failure = failure_) && !has(step)) changed_.wait(mutex_);
+        if (run != run_) failure = std::make_exception_ptr(usage_error(-1, "hvd: its epoch ended"));
+        if (!failure) {
+            std::swap(taken, slots_[step % slots_.size()]);
+            ++taken_;
+        }
+        --waiting_;
+        mutex_.unlock();
+        changed_.notify_all();
+        if (failure) std::rethrow_exception(failure);
+        asks();
+        return *std::move(taken);
+    }
+
+private:
+    // Steps are taken in their order, but for those that threads of a loader take at once.
+    bool has(std::uint64_t step) const { return step == taken_ && slots_[step % slots_.size()]; }
+
+    open_request request(std::uint64_t step) const {
+        open_request open{run_, step, first_};
+        open.batch.first += step * batch_size_;
+        return open;
+    }
+
+    mutex mutex_;
+    condition changed_;
+    std::uint64_t run_ = 0, batch_size_ = 1, steps_ = 0;
+    data::batch_request first_;
+    std::uint64_t taken_ = 0, asked_ = 0, wanted_ = 0;
+    std::size_t waiting_ = 0;
+    bool asks_alone_ = false;
+    std::vector<std::uint64_t> again_;
+    std::vector<std::optional<service_answer>> slots_;  // step n is in slot n % ahead
+    std::exception_ptr failure_;
+};
+
+}  // namespace hvd::inline v0::detail

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "../batch.hpp"
+#include "../loader.hpp"
+#include "client.hpp"
+#include "service_config.hpp"
+
+namespace hvd::inline v0::data {
+
+/// A pipeline whose batches the workers of a data service make: see `data::send_to_data_service`.
+template <batch_pipeline Before>
+class remote_batches {
+public:
+    using batch_type = typename Before::batch_type;
+
+    remote_batches(const Before& before, const service_config& config, part mine)
+        : plan_(before.plan()),
+          mine_(mine),
+          client_(std::make_shared<hvd::detail::service_client>(config, mine,
+                                                                before.plan().fingerprint)) {}
+
+    const batch_plan& plan() const { return plan_; }
+    batch_plan& plan() { return plan_; }
+    /// The rank for which it was made.
+    part mine() const { return mine_; }
+
+    /// Asks for the next batches. A loader calls it.
+    void begin(const batch_request& first, std::uint64_t steps) const {
+        client_->begin(first, plan_, steps);
+    }
+
+    /// Waits for a batch that was asked for.
+    /// @throws hvd::data::stage_error for an exception of a stage in a worker.
+    /// @throws hvd::data::service_error if no worker is there, or one refuses.
+    made_batch<batch_type> make(const batch_request& request) const {
+        const hvd::detail::service_answer answer = client_->take(request);
+        if (!answer.is_failure) return hvd::detail::decoded_batch<batch_type>(answer.bytes);
+        const auto failure = hvd::detail::decoded_failure(answer.bytes);
+        if (failure.stage < 0) throw service_error(mine_.rank, failure.what);
+        throw stage_error(request.mine.rank, failure.what, failure.stage, failure.sample,
+                          std::make_exception_ptr(error(request.mine.rank, failure.what)));
+    }
+
+private:
+    batch_plan plan_;
+    part mine_;
+    std::shared_ptr<hvd::detail::service_client> client_;
+};
+
+}  // namespace hvd::inline v0::data
+
+namespace hvd::inline v0::detail {
+
+struct service_step {
+    data::service_config config;
+    part mine;
+};
+
+}  // namespace hvd::inline v0::detail
+
+namespace hvd::inline v0::data {
+
+/// Lets the workers of a data service make the batches of the pipeline before it. The stages behind
+/// it run in the trainer.
+///
+/// The batches are those of the pipeline without the service, in the same order, bit for bit,
+/// whichever workers come, go or die. `data::prefetch` says how many are asked for ahead. The
+/// result goes into a `data::loader`, which knows its rank by it. With several dispatchers, rank r
+/// uses dispatcher r % N.
+/// @throws hvd::usage_error for a rank that does not exist.
+/// @snippet tests/data/service_snippets.cpp trainer
+inline hvd::detail::service_step send_to_data_service(service_config config, int rank, int size) {
+    return {std::move(config), hvd::detail::checked(part{rank, size})};
+}
+template <has_ranks Communicator>
+hvd::detail::service_step send_to_data_service(service_config config, const Communicator& world) {
+    return send_to_data_service(std::move(config), world.rank(), world.size());
+}
+
+template <batch_pipeline Before>
+remote_batches<Before> operator|(const Before& before, const hvd::detail::service_step& step) {
+    static_assert(hvd::detail::has_batch_codec<typename Before::batch_type>,
+                  "hvd: no hvd::serializer for the batches that a data service sends; specialise "
+                  "it, or make batches of data::default_collate or data::concatenate");
+    return remote_batches<Before>(before, step.config, step.mine);
+}
+
+}  // namespace hvd::inline v0::data

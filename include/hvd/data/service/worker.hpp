@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <cstdlib>
+
+#include "../../core/message_sink.hpp"
+#include "../batch.hpp"
+#include "members.hpp"
+#include "service_config.hpp"
+
+namespace hvd::inline v0::data {
+
+/// Options of `data::service_worker` and `data::serve`.
+struct worker_options {
+    int dispatcher = 0;      ///< the number of the one that lists it
+    std::uint16_t port = 0;  ///< at which it listens; with 0 the system chooses one
+};
+
+/// Makes the batches of a pipeline for trainers, in a thread for each of them.
+///
+/// A batch depends on its request alone, so a worker has no state that matters: it may come and go
+/// at any time. It serves until it is destroyed.
+/// **Threads**: any thread calls it.
+/// @snippet tests/data/service_snippets.cpp worker
+template <batch_pipeline Pipeline>
+class [[nodiscard("hvd: it serves until it is destroyed")]] service_worker {
+public:
+    using batch_type = typename Pipeline::batch_type;
+
+    /// @throws hvd::usage_error for a port that is taken.
+    service_worker(Pipeline pipeline, const service_config& config, worker_options options = {})
+        : pipeline_(std::move(pipeline)),
+          mine_(hello(config, options)),
+          has_dispatcher_(config.dispatchers > 0),
+          server_(hvd::detail::service_secret(config.key, "the config's key"), options.port),
+          registration_(config, mine_),
+          wakes_(-1),
+          serves_([this] { run(); }),
+          registers_([this] { stay_registered(); }) {
+        if (!serves_ || !registers_) hvd::detail::refuse(-1, "no thread for a data worker");
+    }
+    service_worker(const service_worker&) = delete;
+    service_worker& operator=(const service_worker&) = delete;
+    ~service_worker() {
+        stopping_.store(true);
+        wakes_.wake();
+        server_.stop();
+    }
+
+    std::uint16_t port() const { return server_.port(); }
+    /// The addresses at which trainers reach it, for a config without a dispatcher.
+    std::vector<std::string> addresses() const {
+        return hvd::detail::written_addresses(server_.port());
+    }
+    /// The batches that it has made.
+    std::uint64_t made() const { return made_.load(); }
+
+    /// Serves until the process is ended.
+    void wait() {
+        serves_.join();
+        registers_.join();
+    }
+
+private:
+    static hvd::detail::service_hello hello(const service_config& config,
+                                            const worker_options& options) {
+        if (config.dispatchers > 0 &&
+            (options.dispatcher < 0 || options.dispatcher >= config.dispatchers))
+            hvd::detail::refuse(-1, "a data worker of dispatcher ", options.dispatcher, " of ",
+                                config.dispatchers, ": a number below that was expected");
+        hvd::detail::service_hello mine;
+        mine.role = hvd::detail::service_role::worker;
+        mine.job = hvd::detail::job_number(config.job_id);
+        mine.dispatcher = std::uint32_t(options.dispatcher);
+        return mine;
+    }
+
+    void run() {
+        server_.run([this](hvd::detail::service_link& link) { serve(link); });
+    }
+
+    void serve(hvd::detail::service_link& link) {
+        hvd::detail::service_hello mine = mine_, theirs;
+        mine.fingerprint = std::as_const(pipeline_).plan().fingerprint;
+        const auto why_not = [&](const hvd::detail::service_hello& hello) {
+            if (hello.fingerprint == mine.fingerprint) return hvd::detail::message();
+            return hvd::detail::text("the worker's pipeline has the fingerprint ", mine.fingerprint,
+                                     ", and the trainer's has ", hello.fingerprint,
+                                     ": build both from one header, with one compiler");
+        };
+        if (!hvd::detail::answer_hello(link, mine, theirs, why_not)) return;
+        while (link.wait() && answer(link)) continue;
+    }
+
+    bool answer(hvd::detail::service_link& link) {
+        using hvd::detail::service_frame;
+        const std::uint64_t number = link.head().number;
+        batch_request request;
+        if (link.head().kind != service_frame::ask_batch ||
+            link.contents().size() != sizeof request)
+            return false;
+        std::memcpy(&request, link.contents().data(), sizeof request);
+        hvd::detail::service_failure failure;
+        try {
+            hvd::detail::checked(request.mine);
+            if (request.first >= std::as_const(pipeline_).plan().samples)
+                hvd::detail::refuse(request.mine.rank, "a batch that begins at sample ",
+                                    request.first, " of ", std::as_const(pipeline_).plan().samples);
+            const std::vector<std::byte> bytes = hvd::detail::encoded(pipeline_.make(request));
+            if (bytes.size() > hvd::detail::most_batch_bytes)
+                hvd::detail::refuse(request.mine.rank, "a batch of ", bytes.size(),
+                                    " bytes: at most ", hvd::detail::most_batch_bytes, " go");
+            made_.add(1);
+            return link.send(service_frame::batch, number, bytes);
+        } catch (const stage_error& e) {
+            failure = {e.stage(), e.sample(), e.what()};
+        } catch (const std::exception& e) {
+            failure = {-1, 0, e.what()};
+        }
+        return link.send(service_frame::failed, number, hvd::detail::encoded(failure));
+    }
+
+    void stay_registered() {
+        hvd::detail::worker_place place{};
+        hvd::detail::fill_random(-1, reinterpret_cast<std::byte*>(&place.id), sizeof place.id);
+        place.addresses = addresses();
+        std::vector<std::byte> bytes;
+        hvd::detail::write_place(bytes, place);
+        while (has_dispatcher_ && !stopping_.load()) {
+            if (registration_.open() &&
+                registration_.link().send(hvd::detail::service_frame::registered, 0, bytes))
+                wait_for_end();
+            hvd::detail::sleep_until_woken(wakes_, hvd::detail::service_rest);
+        }
+    }
+    void wait_for_end() {
+        hvd::detail::service_link& link = registration_.link();
+        std::uint64_t told = 0;
+        while (!stopping_.load()) {
+            pollfd fds[] = {{wakes_.number(), POLLIN, 0}, {link.socket().number(), POLLIN, 0}};
+            hvd::detail::poll_sockets(fds, 2, hvd::detail::tuning::second / 2);
+            const std::uint64_t made = made_.load();
+            if (std::exchange(told, made) != made &&
+                !link.send(hvd::detail::service_frame::made, made, {}))
+                return;
+            if (fds[0].revents != 0) wakes_.take();
+            if (fds[1].revents != 0 && link.advance() == hvd::detail::service_link::state::over)
+                return;
+        }
+    }
+
+    Pipeline pipeline_;
+    hvd::detail::service_hello mine_;
+    bool has_dispatcher_;
+    hvd::detail::service_server server_;
+    hvd::detail::dispatcher_link registration_;
+    hvd::detail::wake_up wakes_;
+    hvd::detail::atomic<bool> stopping_{false};
+    hvd::detail::atomic<std::uint64_t> made_{0};
+    // the last members, so that they are joined first
+    hvd::detail::thread serves_, registers_;
+};
+
+/// The whole main of a worker program that `hvd-compute` starts: it serves a pipeline until the
+/// process is ended.
+///
+/// It reads the config file that `HVD_DATA_SERVICE` names, and joins the dispatcher of
+/// `HVD_DATA_DISPATCHER`. Returns the exit code.
+/// @snippet tests/data/service_worker.cpp serve
+template <batch_pipeline Pipeline>
+int serve(Pipeline pipeline) {
+    const char* const path = std::getenv("HVD_DATA_SERVICE");
+    const char* const dispatcher = std::getenv("HVD_DATA_DISPATCHER");
+    try {
+        if (path == nullptr)
+            hvd::detail::refuse_service(-1,
+                                        "HVD_DATA_SERVICE names no config file: start the "
+                                        "worker by hvd-compute");
+        service_worker worker(std::move(pipeline), service_config::read(path),
+                              {.dispatcher = dispatcher == nullptr ? 0 : std::atoi(dispatcher)});
+        worker.wait();
+        return 0;
+    } catch (const std::exception& e) {
+        hvd::detail::write_line(e.what());
+        return 1;
+    }
+}
+
+}  // namespace hvd::inline v0::data

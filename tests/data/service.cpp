@@ -1,0 +1,628 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <hvd/data_service.hpp>
+
+#include "data_test.hpp"
+#include "hvd_test.hpp"
+
+namespace data_service_tests {
+
+namespace data = hvd::data;
+using data_tests::batches_of;
+using data_tests::numbers_below;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A pipeline with an order, random numbers and samples that are left out.
+auto pipeline_of(int samples, std::uint64_t batch_size = 7) {
+    return data::from(numbers_below(samples)) |
+           data::map([](int i, data::random& draws) { return 10 * i + int(draws.below(10)); }) |
+           data::filter([](int x) { return x % 11 != 0; }) | data::shuffle({.seed = 5}) |
+           data::batch(batch_size);
+}
+using pipeline = decltype(pipeline_of(1));
+using worker = data::service_worker<pipeline>;
+
+std::unique_ptr<worker> start_worker(const data::service_config& config, int samples = 500,
+                                     data::worker_options options = {}) {
+    return std::make_unique<worker>(pipeline_of(samples), config, options);
+}
+
+// A service without a dispatcher.
+struct fixed_service {
+    explicit fixed_service(int workers, int samples = 500) {
+        config.timeout = 5s;
+        for (int i = 0; i < workers; ++i) {
+            running.push_back(start_worker(config, samples));
+            config.worker_addresses.push_back("127.0.0.1:" +
+                                              std::to_string(running.back()->port()));
+        }
+    }
+    data::service_config config = data::service_config::make(0, 0);
+    std::vector<std::unique_ptr<worker>> running;
+};
+
+// A folder that is removed.
+struct folder {
+    folder() {
+        char name[] = "/tmp/hvd-data-service-XXXXXX";
+        REQUIRE(::mkdtemp(name) != nullptr);
+        path = name;
+    }
+    ~folder() { std::filesystem::remove_all(path); }
+    std::string file(const char* name) const { return path + "/" + name; }
+    std::string path;
+};
+
+template <class F>
+std::string thrown_by(F f) {
+    try {
+        f();
+    } catch (const hvd::error& e) {
+        return e.what();
+    }
+    return "nothing was thrown";
+}
+
+bool has(const std::string& whole, const std::string& part) {
+    return whole.find(part) != std::string::npos;
+}
+#define CHECK_HAS(whole, part) CHECK_MESSAGE(has(whole, part), whole)
+
+template <class F>
+bool becomes_true(F f) {
+    for (int i = 0; i < 400; ++i) {
+        if (f()) return true;
+        std::this_thread::sleep_for(25ms);
+    }
+    return false;
+}
+
+}  // namespace
+
+TEST_CASE("batches of a service are those of the pipeline without it") {
+    const auto local = pipeline_of(200);
+    for (const int workers : {1, 2, 3}) {
+        fixed_service service(workers, 200);
+        for (const int ranks : {1, 2, 3, 4})
+            for (int rank = 0; rank < ranks; ++rank)
+                for (const std::size_t ahead : {0, 1, 4}) {
+                    data::loader expected(local, hvd::part{rank, ranks});
+                    data::loader remote(
+                        local | data::send_to_data_service(service.config, rank, ranks) |
+                            data::prefetch(ahead),
+                        {.threads = ahead == 4 ? std::size_t(3) : 1});
+                    for (const std::uint64_t epoch : {0, 3})
+                        CHECK(batches_of(remote, epoch) == batches_of(expected, epoch));
+                    CHECK(remote.state() == expected.state());
+                }
+        std::uint64_t made = 0;
+        for (const auto& each : service.running) {
+            CHECK(each->made() > 0);
+            made += each->made();
+        }
+        CHECK(made == 2 * 3 * 10 * 29);  // none was made twice, or in vain
+    }
+}
+
+TEST_CASE("stages behind the service run in the trainer, and prefetch may stand anywhere") {
+    fixed_service service(1);
+    const auto here = std::this_thread::get_id();
+    std::atomic<int> elsewhere = 0;
+    const auto sum = [&](const std::vector<int>& batch) {
+        elsewhere += std::this_thread::get_id() == here ? 0 : 1;
+        return std::accumulate(batch.begin(), batch.end(), 0L);
+    };
+    data::loader expected(pipeline_of(500) | data::map(sum), hvd::part{});
+    data::loader remote(pipeline_of(500) | data::send_to_data_service(service.config, 0, 1) |
+                        data::prefetch(2) | data::map(sum) | data::prefetch(0));
+    elsewhere = 0;
+    const auto sums = batches_of(remote, 1);
+    CHECK(elsewhere == 0);
+    CHECK(sums == batches_of(expected, 1));
+}
+
+TEST_CASE("a loader of a service resumes on another number of ranks") {
+    fixed_service service(2);
+    std::vector<int> expected, got;
+    data::loader whole(pipeline_of(500), hvd::part{});
+    for (const auto& batch : batches_of(whole, 2))
+        expected.insert(expected.end(), batch.begin(), batch.end());
+    data::loader_state state{5, 2, 0};
+    for (const int ranks : {3, 1, 2, 4}) {
+        std::vector<std::vector<int>> of_step(20);
+        data::loader_state after;
+        for (int rank = 0; rank < ranks; ++rank) {
+            data::loader loader(pipeline_of(500) |
+                                data::send_to_data_service(service.config, rank, ranks));
+            loader.resume(state);
+            for (auto& samples : of_step) {
+                const auto batch = loader.next();
+                if (batch) samples.insert(samples.end(), batch->begin(), batch->end());
+            }
+            after = loader.state();
+        }
+        state = after;
+        for (const auto& samples : of_step) got.insert(got.end(), samples.begin(), samples.end());
+    }
+    CHECK(got == expected);
+}
+
+TEST_CASE("workers that go and come in the middle change neither order nor contents") {
+    for (const std::size_t ahead : {1, 6}) {
+        fixed_service service(3, 3000);
+        data::loader expected(pipeline_of(3000), hvd::part{0, 2});
+        data::loader remote(pipeline_of(3000) | data::send_to_data_service(service.config, 0, 2) |
+                            data::prefetch(ahead));
+        expected.begin_epoch(1);
+        remote.begin_epoch(1);
+        for (std::size_t step = 0; const auto batch = expected.next(); ++step) {
+            const std::size_t which = step / 10 % 3;
+            if (step % 10 == 5) service.running[which].reset();
+            if (step % 10 == 9)
+                service.running[which] = start_worker(
+                    service.config, 3000,
+                    {.port = std::uint16_t(
+                         std::stoi(service.config.worker_addresses[which].substr(10)))});
+            const auto got = remote.next();
+            REQUIRE(got);
+            CHECK(*got == *batch);
+        }
+        CHECK_FALSE(remote.next());
+    }
+}
+
+TEST_CASE("an exception of a worker's stage reaches the trainer as from its own") {
+    const auto fails = data::from(numbers_below(100)) | data::map([](int i) {
+                           if (i == 37) throw std::runtime_error("a torn picture");
+                           return i;
+                       }) |
+                       data::batch(10);
+    data::service_config config = data::service_config::make(0, 0);
+    data::service_worker worker(fails, config);
+    config.worker_addresses = {"127.0.0.1:" + std::to_string(worker.port())};
+    for (const int rank : {0, 1}) {
+        data::loader expected(fails, hvd::part{rank, 2});
+        data::loader remote(fails | data::send_to_data_service(config, rank, 2));
+        for (int step = 0; step < 3; ++step) CHECK(*remote.next() == *expected.next());
+        if (rank == 0) {
+            CHECK(*remote.next() == *expected.next());
+            continue;
+        }
+        try {
+            (void)remote.next();
+            FAIL("nothing was thrown");
+        } catch (const data::stage_error& e) {
+            CHECK(e.stage() == 1);
+            CHECK(e.sample() == 37);
+            CHECK(e.rank() == 1);
+            CHECK(std::string(e.what()) == thrown_by([&] { (void)expected.next(); }));
+            CHECK_HAS(std::string(e.what()), "a torn picture");
+            CHECK(e.cause() != nullptr);
+        }
+    }
+}
+
+TEST_CASE("samples that a worker skips are counted, up to the limit") {
+    const auto tolerant = [](std::uint64_t most) {
+        return data::from(numbers_below(40)) | data::map([](int i) {
+                   if (i % 10 == 3) throw std::runtime_error("bad");
+                   return i;
+               }) |
+               data::skip_errors({.at_most = most}) | data::batch(8);
+    };
+    for (const std::uint64_t most : {2, 4}) {
+        data::service_config config = data::service_config::make(0, 0);
+        data::service_worker worker(tolerant(most), config);
+        config.worker_addresses = {"127.0.0.1:" + std::to_string(worker.port())};
+        data::loader expected(tolerant(most), hvd::part{});
+        data::loader remote(tolerant(most) | data::send_to_data_service(config, 0, 1));
+        const std::string why = thrown_by([&] { batches_of(expected, 0); });
+        CHECK(thrown_by([&] { batches_of(remote, 0); }) == why);
+        CHECK(remote.skipped() == expected.skipped());
+        CHECK((most == 4) == (why == "nothing was thrown"));
+    }
+}
+
+TEST_CASE("a worker of another pipeline is refused, with both fingerprints") {
+    fixed_service service(1);
+    const auto other = pipeline_of(500, 8);
+    const auto mine = data::loader(pipeline_of(500), hvd::part{}).fingerprint(),
+               theirs = data::loader(other, hvd::part{}).fingerprint();
+    data::loader remote(other | data::send_to_data_service(service.config, 2, 3));
+    const std::string why = thrown_by([&] { (void)remote.next(); });
+    CHECK_HAS(why, std::to_string(mine));
+    CHECK_HAS(why, std::to_string(theirs));
+    CHECK_HAS(why, "rank 2");
+    // the worker serves others
+    data::loader right(pipeline_of(500) | data::send_to_data_service(service.config, 0, 1));
+    CHECK(right.next());
+}
+
+TEST_CASE("without a worker that answers, a trainer throws with the reason") {
+    fixed_service service(1);
+    service.config.timeout = 300ms;
+    const std::string address = service.config.worker_addresses[0];
+    SUBCASE("nobody listens") { service.running.clear(); }
+    SUBCASE("another secret") { service.config.key = data::service_config::make(0, 0).key; }
+    data::loader remote(pipeline_of(500) | data::send_to_data_service(service.config, 1, 2));
+    const std::string why = thrown_by([&] { (void)remote.next(); });
+    CHECK_HAS(why, "rank 1: no data worker was there for 0.3 seconds; 1 are known");
+    CHECK_HAS(why, address);
+    CHECK_HAS(why, service.running.empty() ? "Connection refused" : "secret of this job");
+}
+
+TEST_CASE("a worker that takes longer than the timeout is asked no more, and another one is") {
+    std::atomic<bool> is_slow = true;
+    const auto slow = data::from(numbers_below(20)) | data::map([&](int i) {
+                          if (is_slow.exchange(false)) std::this_thread::sleep_for(1500ms);
+                          return i;
+                      }) |
+                      data::batch(2);
+    data::service_config config = data::service_config::make(0, 0);
+    config.timeout = 300ms;
+    data::service_worker one(slow, config), two(slow, config);
+    config.worker_addresses = {"127.0.0.1:" + std::to_string(one.port()),
+                               "127.0.0.1:" + std::to_string(two.port())};
+    data::loader remote(slow | data::send_to_data_service(config, 0, 1));
+    const auto began = std::chrono::steady_clock::now();
+    std::vector<int> all;
+    for (const auto& batch : batches_of(remote, 0))
+        all.insert(all.end(), batch.begin(), batch.end());
+    CHECK(all == numbers_below(20));
+    CHECK(std::chrono::steady_clock::now() - began < 1400ms);
+}
+
+TEST_CASE("a trainer's rank is checked") {
+    CHECK_HAS(
+        thrown_by([] { (void)data::send_to_data_service(data::service_config::make(0, 0), 2, 2); }),
+        "rank 2 of 2");
+}
+
+namespace {
+
+struct link_pair {
+    explicit link_pair(std::uint64_t most = 100) {
+        int ends[2];
+        REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+        const hvd::detail::shared_secret key = hvd::detail::new_secret();
+        sends = hvd::detail::service_link(hvd::detail::descriptor(ends[0]), key, true, most);
+        takes = hvd::detail::service_link(hvd::detail::descriptor(ends[1]), key, false, most);
+    }
+    // Takes the bytes that are under way, changes them, and puts them back.
+    template <class Change>
+    void tamper(Change change) {
+        std::vector<std::byte> bytes(10000);
+        const ssize_t n = ::recv(takes.socket().number(), bytes.data(), bytes.size(), 0);
+        REQUIRE(n > 0);
+        bytes.resize(std::size_t(n));
+        change(bytes);
+        REQUIRE(::send(sends.socket().number(), bytes.data(), bytes.size(), 0) ==
+                ssize_t(bytes.size()));
+    }
+    bool send(std::string_view text) {
+        return sends.send_text(hvd::detail::service_frame::list, 3, text);
+    }
+    bool take() { return takes.wait(hvd::detail::now() + 200'000'000); }
+
+    hvd::detail::service_link sends, takes;
+};
+
+}  // namespace
+
+TEST_CASE("frames that were changed, repeated, cut, reflected or are too large are refused") {
+    link_pair pair;
+    CHECK(pair.send("one"));
+    REQUIRE(pair.take());
+    CHECK(pair.takes.text() == "one");
+    CHECK(pair.send("two"));
+    const std::size_t head = sizeof(hvd::detail::service_head);
+    std::string why = "it sent a frame that is not authentic";
+    SUBCASE("whole") { why = ""; }
+    SUBCASE("its kind") {
+        pair.tamper([](auto& b) { b[4] ^= std::byte(1); });
+    }
+    SUBCASE("its number") {
+        pair.tamper([](auto& b) { b[8] ^= std::byte(1); });
+    }
+    SUBCASE("its size") {
+        pair.tamper([](auto& b) { b[16] ^= std::byte(1); });
+    }
+    SUBCASE("its contents") {
+        pair.tamper([&](auto& b) { b[head] ^= std::byte(1); });
+    }
+    SUBCASE("no frame") {
+        pair.tamper([](auto& b) { b[0] ^= std::byte(1); });
+        why = "it sent what is no frame of a data service";
+    }
+    SUBCASE("repeated") {
+        pair.tamper([](auto& b) { b.insert(b.end(), b.begin(), b.end()); });
+        CHECK(pair.take());
+    }
+    SUBCASE("left out") {
+        pair.tamper([](auto& b) { b.clear(), b.resize(1); });
+        why = "it does not answer";
+    }
+    SUBCASE("cut") {
+        pair.tamper([](auto& b) { b.resize(b.size() - 1); });
+        why = "it does not answer";
+    }
+    SUBCASE("closed in the middle") {
+        pair.tamper([](auto& b) { b.resize(b.size() - 1); });
+        pair.sends.shut_down();
+        why = "it was closed";
+    }
+    SUBCASE("too large") {
+        CHECK(pair.take());
+        CHECK(pair.send(std::string(101, 'x')));
+        why = "it sent 101 bytes in a frame, and at most 100 go";
+    }
+    CHECK(pair.take() == why.empty());
+    CHECK(std::string(pair.takes.why()) == why);
+}
+
+TEST_CASE("a frame of one connection is not one of another, nor of the other direction") {
+    link_pair one, two;
+    CHECK(one.send("hello"));
+    std::vector<std::byte> bytes;
+    one.tamper([&](auto& b) { bytes = b; });
+    REQUIRE(::send(two.sends.socket().number(), bytes.data(), bytes.size(), 0) > 0);
+    CHECK_FALSE(two.take());
+    REQUIRE(::send(one.takes.socket().number(), bytes.data(), bytes.size(), 0) > 0);
+    CHECK_FALSE(one.sends.wait(hvd::detail::now() + 200'000'000));
+    CHECK(one.take());
+}
+
+TEST_CASE("who does not know the secret gets nothing from a worker, and others are served") {
+    fixed_service service(1);
+    std::vector<hvd::detail::descriptor> strangers;
+    for (int i = 0; i < 20; ++i) {
+        strangers.push_back(hvd::detail::begin_connect(hvd::detail::host_address::loopback(),
+                                                       service.running[0]->port()));
+        REQUIRE(hvd::detail::await_socket(strangers.back(), POLLOUT,
+                                          hvd::detail::now() + 1'000'000'000));
+        const std::string noise(i % 2 == 0 ? 5000 : 3, char('a' + i));
+        (void)::send(strangers.back().number(), noise.data(), noise.size(), MSG_NOSIGNAL);
+    }
+    data::loader remote(pipeline_of(500) | data::send_to_data_service(service.config, 0, 1));
+    data::loader expected(pipeline_of(500), hvd::part{});
+    CHECK(batches_of(remote, 0) == batches_of(expected, 0));
+}
+
+// ---- a dispatcher -------------------------------------------------------------------------------
+
+TEST_CASE("trainers find the workers of a dispatcher, also those that come later") {
+    data::service_config config = data::service_config::make(1, 1);
+    config.timeout = 5s;
+    data::service_dispatcher dispatcher(config);
+    config.addresses = {dispatcher.addresses()};
+    data::loader remote(pipeline_of(2000) | data::send_to_data_service(config, 0, 1) |
+                        data::prefetch(8));
+    data::loader expected(pipeline_of(2000), hvd::part{});
+    remote.begin_epoch(0);
+    expected.begin_epoch(0);
+    const auto go_on = [&](int steps) {
+        for (int i = 0; i < steps; ++i) CHECK(*remote.next() == *expected.next());
+    };
+    auto first = start_worker(config, 2000);
+    go_on(20);
+    CHECK(dispatcher.workers() == 1);
+    auto second = start_worker(config, 2000);
+    CHECK(becomes_true([&] { return go_on(1), second->made() > 0; }));
+    first.reset();
+    CHECK(becomes_true([&] { return dispatcher.workers() == 1; }));
+    go_on(20);
+}
+
+TEST_CASE("transfers go on without the dispatcher, and its replacement is found by the file") {
+    const folder at;
+    data::service_config config = data::service_config::make(1, 1);
+    config.timeout = 5s;
+    config.write(at.file("config.json"));
+    auto dispatcher = std::make_unique<data::service_dispatcher>(config);
+    dispatcher->register_in(at.file("config.json"));
+    config = data::service_config::read(at.file("config.json"), data::wait_for_file{5s});
+    auto first = start_worker(config, 3000);
+    data::loader remote(pipeline_of(3000) | data::send_to_data_service(config, 0, 1));
+    data::loader expected(pipeline_of(3000), hvd::part{});
+    remote.begin_epoch(0);
+    expected.begin_epoch(0);
+    const auto go_on = [&](int steps) {
+        for (int i = 0; i < steps; ++i) CHECK(*remote.next() == *expected.next());
+    };
+    go_on(10);
+    dispatcher.reset();
+    go_on(50);
+    dispatcher = std::make_unique<data::service_dispatcher>(config);
+    dispatcher->register_in(at.file("config.json"));
+    auto second = start_worker(config, 3000);  // with the config of before
+    CHECK(becomes_true([&] { return dispatcher->workers() == 2; }));
+    first.reset();
+    go_on(50);
+    CHECK(second->made() > 0);
+}
+
+TEST_CASE("trainer r uses dispatcher r modulo their number") {
+    data::service_config config = data::service_config::make(2, 1);
+    config.timeout = 5s;
+    data::service_dispatcher zero(config, 0), one(config, 1);
+    config.addresses = {zero.addresses(), one.addresses()};
+    const auto of_zero = start_worker(config, 500, {.dispatcher = 0});
+    const auto of_one = start_worker(config, 500, {.dispatcher = 1});
+    for (int rank = 0; rank < 4; ++rank) {
+        const auto before = of_one->made();
+        data::loader remote(pipeline_of(500) | data::send_to_data_service(config, rank, 4));
+        CHECK(batches_of(remote, 0).size() == 72);
+        CHECK((of_one->made() > before) == (rank % 2 == 1));
+    }
+    CHECK_HAS(thrown_by([&] { start_worker(config, 500, {.dispatcher = 2}); }),
+              "dispatcher 2 of 2");
+}
+
+// ---- the config file ----------------------------------------------------------------------------
+
+TEST_CASE("a config file has what was written, and is for its owner alone") {
+    const folder at;
+    data::service_config written =
+        data::service_config::make(2, 3, data::dispatcher_side::training);
+    written.addresses = {{"10.0.0.1:4000", "[fe00::1]:4000"}, {"10.0.0.2:4001"}};
+    written.worker_addresses = {"node \"7\":1"};
+    written.timeout = 1500ms;
+    written.write(at.file("c"));
+    struct stat status{};
+    REQUIRE(::stat(at.file("c").c_str(), &status) == 0);
+    CHECK((status.st_mode & 0777) == 0600);
+    const data::service_config read = data::service_config::read(at.file("c"));
+    CHECK(read.version == 1);
+    CHECK(read.job_id == written.job_id);
+    CHECK(read.job_id.size() == 16);
+    CHECK(read.dispatchers == 2);
+    CHECK(read.workers_per_dispatcher == 3);
+    CHECK(read.dispatcher_side == data::dispatcher_side::training);
+    CHECK(read.addresses == written.addresses);
+    CHECK(read.worker_addresses == written.worker_addresses);
+    CHECK(read.key == written.key);
+    CHECK(read.timeout.nanoseconds == 1'500'000'000);
+    CHECK(data::service_config::make(1, 1).key != written.key);
+}
+
+TEST_CASE("files that are no config files are refused with their names") {
+    const folder at;
+    const std::string path = at.file("c");
+    data::service_config::make(1, 1).write(path);
+    std::string good;
+    {
+        std::ifstream file(path);
+        good.assign(std::istreambuf_iterator<char>(file), {});
+    }
+    const auto replaced = [&](const std::string& from, const std::string& to) {
+        std::string text = good;
+        REQUIRE(has(text, from));
+        return text.replace(text.find(from), from.size(), to);
+    };
+    struct wrong {
+        std::string contents, why;
+    };
+    const wrong all[] = {
+        {"", "it is no JSON object"},
+        {good.substr(0, good.size() / 2), "it is no JSON object"},
+        {"[1, 2]", "it is no JSON object"},
+        {"{\"dispatchers\": 1}", "it has no \"version\""},
+        {replaced("\"version\": 1", "\"version\": 2"), "version is 2, and 1 was expected"},
+        {replaced("\"dispatchers\": 1", "\"dispatchers\": -1"), "dispatchers is -1"},
+        {replaced("\"dispatchers\": 1", "\"dispatchers\": \"1\""), "dispatchers is \"1\""},
+        {replaced("\"compute\"", "\"moon\""), "dispatcher_side is \"moon\""},
+        {replaced("\"addresses\": []", "\"addresses\": [[], []]"), "addresses of 2 dispatchers"},
+        {replaced("\"addresses\": []", "\"addresses\": [[7]]"), "an address that is no text"},
+        {replaced("\"key\": \"", "\"key\": \"a"), "key has 65 characters"},
+        {replaced("\"timeout\": 60", "\"timeout\": 0"), "timeout is 0"},
+        {std::string((1 << 20) + 1, ' '), "it has 1048577 bytes, and at most 1048576"},
+    };
+    for (const wrong& w : all) {
+        std::ofstream(path) << w.contents;
+        const std::string why = thrown_by([&] { (void)data::service_config::read(path); });
+        CHECK_HAS(why, path);
+        CHECK_HAS(why, w.why);
+    }
+    std::ofstream(path) << good;
+    REQUIRE(::chmod(path.c_str(), 0644) == 0);
+    CHECK_HAS(thrown_by([&] { (void)data::service_config::read(path); }), "mode 600");
+    CHECK_HAS(thrown_by([&] { (void)data::service_config::read(at.file("none")); }),
+              "No such file");
+}
+
+TEST_CASE("a reader waits for the file, its dispatchers and its job") {
+    const folder at;
+    const std::string path = at.file("c");
+    const auto wait = [&] {
+        return thrown_by([&] { data::service_config::read(path, data::wait_for_file{200ms}); });
+    };
+    CHECK_HAS(wait(), path + ": no data service was there after 0.2 seconds: the file does not");
+    data::service_config stale = data::service_config::make(2, 1);
+    stale.write(path);
+    CHECK_HAS(wait(), "dispatcher 0 of 2 has not registered yet");
+    {
+        data::service_dispatcher zero(stale, 0), one(stale, 1);
+        zero.register_in(path);
+        CHECK_HAS(wait(), "dispatcher 1 of 2 has not registered yet");
+        one.register_in(path);
+        CHECK(wait() == "nothing was thrown");
+    }
+    CHECK_HAS(wait(), "dispatcher 0 of 2 does not answer");
+    // dispatchers of the next job, which has the same key, at the addresses of an earlier one
+    data::service_config next = stale;
+    next.job_id = "another";
+    data::service_dispatcher zero(next, 0);
+    stale.dispatchers = 1;
+    stale.addresses = {zero.addresses()};
+    stale.write(path);
+    CHECK_HAS(wait(), "another job id");
+
+    std::thread later([&] {
+        std::this_thread::sleep_for(300ms);
+        next.dispatchers = 1;
+        next.addresses = {zero.addresses()};
+        next.write(path);
+    });
+    CHECK(data::service_config::read(path, data::wait_for_file{10s}).job_id == "another");
+    later.join();
+}
+
+// ---- batches as bytes ---------------------------------------------------------------------------
+
+namespace {
+
+template <class Batch>
+Batch sent(const Batch& batch) {
+    data::made_batch<Batch> made{batch, 3, "a reason"};
+    const auto got =
+        hvd::detail::decoded_batch<Batch>(std::span<const std::byte>(hvd::detail::encoded(made)));
+    CHECK(got.skipped == 3);
+    CHECK(std::string_view(got.last_failure) == "a reason");
+    return got.batch;
+}
+
+}  // namespace
+
+TEST_CASE("batches of all of hvd's own kinds arrive as they were sent") {
+    using texts = std::vector<std::string>;
+    using pairs = std::vector<std::tuple<std::vector<float>, int>>;
+    CHECK(sent(std::vector<int>{1, 2, 3}) == std::vector<int>{1, 2, 3});
+    CHECK(sent(std::vector<int>{}).empty());
+    CHECK(sent(std::vector<bool>{true, false}) == std::vector<bool>{true, false});
+    CHECK(sent(texts{"a", "", "ccc"}) == texts{"a", "", "ccc"});
+    const pairs images{{{1, 2}, 7}, {{}, 8}};
+    CHECK(sent(images) == images);
+    const auto rows = sent(data::rows<float>{{1, 2, 3, 4}, 2});
+    CHECK(rows.values == std::vector<float>{1, 2, 3, 4});
+    CHECK(rows.width == 2);
+    const auto ragged = sent(data::ragged_rows<char>{{'a', 'b'}, {0, 1, 1, 2}});
+    CHECK(ragged.values == std::vector<char>{'a', 'b'});
+    CHECK(ragged.offsets == std::vector<std::size_t>{0, 1, 1, 2});
+}
+
+TEST_CASE("an answer that is cut short is refused, wherever it is cut") {
+    const auto whole =
+        hvd::detail::encoded(data::made_batch<std::vector<std::string>>{{"ab", "c"}, 1, "reason"});
+    for (std::size_t n = 0; n < whole.size(); ++n)
+        CHECK_THROWS_AS(
+            hvd::detail::decoded_batch<std::vector<std::string>>(std::span(whole).subspan(0, n)),
+            hvd::error);
+}
+
+}  // namespace data_service_tests

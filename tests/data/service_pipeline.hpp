@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#pragma once
+
+#include <vector>
+
+#include <time.h>
+
+#include <hvd/data.hpp>
+
+// The pipeline of tests/data/service_worker.cpp and service_trainer.cpp. A sample is made of random
+// numbers that belong to it, and each batch takes a moment.
+struct numbered {
+    std::size_t size() const { return 4000; }
+    int read(std::size_t i) const { return int(i); }
+};
+
+inline auto service_pipeline() {
+    return hvd::data::from(numbered{}) | hvd::data::map([](int i, hvd::data::random& draws) {
+               const timespec moment{0, 100'000};
+               nanosleep(&moment, nullptr);
+               return std::vector<int>{i, int(draws.below(1000))};
+           }) |
+           hvd::data::shuffle({.seed = 9}) | hvd::data::batch(20, hvd::data::concatenate);
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+
+// The examples of docs/data_service.md and of the headers' comments.
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <hvd/data_service.hpp>
+#include <hvd/hvd.hpp>
+
+#include "hvd_test.hpp"
+
+namespace data_service_snippets {
+
+namespace data = hvd::data;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct folder {
+    folder() {
+        char name[] = "/tmp/hvd-data-service-XXXXXX";
+        REQUIRE(::mkdtemp(name) != nullptr);
+        path = name;
+    }
+    ~folder() { std::filesystem::remove_all(path); }
+    std::string path;
+};
+
+//! [pipeline]
+// pipeline.hpp, which the worker's program and the trainer's include
+inline auto pipeline() {
+    std::vector<int> numbers(1000);
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = int(i);
+    return data::from(std::move(numbers)) | data::map([](int x) { return 2 * x; }) |
+           data::shuffle({.seed = 42}) | data::batch(100);
+}
+//! [pipeline]
+
+}  // namespace
+
+TEST_CASE("one process: a worker, a dispatcher and a trainer") {
+    std::size_t samples = 0;
+    //! [worker]
+    auto config = data::service_config::make(/*dispatchers*/ 0, /*workers_per_dispatcher*/ 0);
+    const data::service_worker one(pipeline(), config), two(pipeline(), config);
+    config.worker_addresses = {"127.0.0.1:" + std::to_string(one.port()),
+                               "127.0.0.1:" + std::to_string(two.port())};
+    data::loader loader(pipeline() | data::send_to_data_service(config, /*rank*/ 0, /*size*/ 1));
+    for (const std::vector<int>& batch : loader.epoch(0)) samples += batch.size();
+    //! [worker]
+    CHECK(samples == 1000);
+    CHECK(one.made() + two.made() == 10);
+}
+
+TEST_CASE("trainers of a config file") {
+    const folder at;
+    const std::string path = at.path + "/compute.json";
+    auto service = data::service_config::make(1, 1);
+    service.write(path);
+    const data::service_dispatcher dispatcher(service);
+    dispatcher.register_in(path);
+    const data::service_worker worker(pipeline(), data::service_config::read(path));
+    hvd::run_threads(2, [&](hvd::communicator<hvd::threads>& world) {
+        long sum = 0;
+        //! [config]
+        const auto config = data::service_config::read(path, data::wait_for_file{30s});
+        //! [config]
+        //! [trainer]
+        data::loader loader(pipeline() | data::send_to_data_service(config, world) |
+                            data::prefetch(8));
+        for (std::uint64_t epoch = 0; epoch < 3; ++epoch)
+            for (const std::vector<int>& batch : loader.epoch(epoch))
+                for (const int x : batch) sum += x;  // train here
+        //! [trainer]
+        world.allreduce(sum, hvd::sum);
+        CHECK(sum == 3 * 999000);
+    });
+}
+
+TEST_CASE("trainers that serve the dispatcher") {
+    const folder at;
+    const std::string path = at.path + "/compute.json";
+    data::service_config::make(1, 1, data::dispatcher_side::training).write(path);
+    const data::service_worker worker(pipeline(), data::service_config::read(path));
+    std::size_t samples = 0;
+    hvd::run_threads(1, [&](hvd::communicator<hvd::threads>& world) {
+        //! [training_side]
+        const data::training_dispatcher dispatcher(path, world);
+        const auto config = data::service_config::read(path, data::wait_for_file{30s});
+        //! [training_side]
+        data::loader loader(pipeline() | data::send_to_data_service(config, world));
+        for (const auto& batch : loader.epoch(0)) samples += batch.size();
+    });
+    CHECK(samples == 1000);
+}
+
+}  // namespace data_service_snippets
