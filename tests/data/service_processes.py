@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""Data services of processes: hvd-compute starts workers and dispatchers, processes are killed and replaced, and trainers get the same batches."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+COMPUTE, WORKER, TRAINER = os.environ["HVD_COMPUTE"], os.environ["HVD_DATA_WORKER"], os.environ["HVD_DATA_TRAINER"]
+HVDRUN = os.environ.get("HVDRUN")
+PATIENCE = 60  # seconds; a test fails after them, and none needs them
+LAUNCHERS = ("HVD_", "OMPI_", "PMI_", "SLURM_")
+
+
+def wait_until(condition, what):
+    for _ in range(PATIENCE * 50):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"not within {PATIENCE} s: {what}")
+
+
+def environment(**variables):
+    """Returns the environment without those of launchers."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    return plain | {name: str(value) for name, value in variables.items()}
+
+
+def children_of(process):
+    """Returns the numbers of a process's children."""
+    try:
+        return [int(number) for number in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+EXPECTED = {}
+
+
+def expected(rank, size):
+    """Returns the lines of a trainer without the service."""
+    if (rank, size) not in EXPECTED:
+        EXPECTED[rank, size] = subprocess.run([TRAINER, str(rank), str(size)], env=environment(), check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
+    return EXPECTED[rank, size]
+
+
+class DataService(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.config = self.folder / "compute.json"
+        self.started = []
+        self.addCleanup(self.end_all)
+
+    def end_all(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    def start(self, *words, **variables):
+        process = subprocess.Popen([str(word) for word in words], env=environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.started.append(process)
+        return process
+
+    def start_rank(self, rank, size, *options, worker=WORKER):
+        """Starts one rank of hvd-compute, as a launcher would."""
+        return self.start(COMPUTE, *options, self.config, "--", worker, HVD_RANK=rank, HVD_SIZE=size)
+
+    def start_service(self, size, *options):
+        return [self.start_rank(rank, size, *options) for rank in range(size)]
+
+    def start_trainers(self, size, milliseconds=0):
+        """Starts trainers that take so long for a batch."""
+        return [self.start(TRAINER, rank, size, self.config, milliseconds) for rank in range(size)]
+
+    def wait_for_workers(self, rank, number):
+        """Waits until the dispatcher of a rank with --progress has so many workers, and the trainers have had the time to ask for its list."""
+        while f" {number} of " not in rank.stderr.readline():
+            self.assertIsNone(rank.poll())
+        time.sleep(0.5)
+
+    def lines_of(self, trainer, number):
+        return [trainer.stdout.readline() for _ in range(number)]
+
+    def finish(self, trainers, begun=None):
+        """Waits for trainers, and compares their batches with those without a service."""
+        for rank, trainer in enumerate(trainers):
+            out = "".join((begun or {}).get(rank, [])) + trainer.stdout.read()
+            self.assertEqual((trainer.wait(timeout=PATIENCE), trainer.stderr.read()), (0, ""))
+            self.assertEqual(out, expected(rank, len(trainers)))
+
+    def end(self, ranks):
+        """Ends ranks of hvd-compute in order."""
+        for rank in ranks:
+            rank.send_signal(signal.SIGTERM)
+        for rank in ranks:
+            out, err = rank.communicate(timeout=PATIENCE)
+            self.assertEqual((rank.returncode, out), (0, ""), err)
+
+    def test_trainers_get_their_batches_from_any_number_of_workers(self):
+        for workers, trainers in ((1, 1), (2, 3), (3, 2)):
+            with self.subTest(workers=workers, trainers=trainers):
+                service = self.start_service(workers)
+                self.finish(self.start_trainers(trainers))
+                self.end(service)
+                self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_trainers_may_come_first(self):
+        trainers = self.start_trainers(1)
+        time.sleep(0.3)
+        self.start_service(1)
+        self.finish(trainers)
+
+    def test_a_stale_file_is_never_taken(self):
+        old = self.start_service(1)
+        wait_until(lambda: self.config.exists() and children_of(old[0]), "the first service")
+        for process in [*children_of(old[0]), old[0].pid]:
+            os.kill(process, signal.SIGKILL)
+        stale = json.loads(self.config.read_text())
+        trainers = self.start_trainers(1)
+        time.sleep(0.3)
+        service = self.start_service(2)
+        self.finish(trainers)
+        self.assertNotEqual(json.loads(self.config.read_text())["job_id"], stale["job_id"])
+        self.end(service)
+
+    def test_workers_that_are_killed_and_replaced_change_nothing(self):
+        service = self.start_service(3, "--progress")
+        trainers = self.start_trainers(2, milliseconds=25)
+        self.wait_for_workers(service[0], 3)
+        begun = {rank: self.lines_of(trainer, 20) for rank, trainer in enumerate(trainers)}
+        variables = {"HVD_DATA_SERVICE": self.config, "HVD_DATA_DISPATCHER": 0}
+        for victim in (1, 2):
+            os.kill(children_of(service[victim])[0], signal.SIGKILL)
+            for rank, trainer in enumerate(trainers):
+                begun[rank] += self.lines_of(trainer, 20)
+            self.start(WORKER, **variables)
+            self.assertEqual(service[victim].wait(timeout=PATIENCE), 128 + signal.SIGKILL)
+            self.wait_for_workers(service[0], 3)
+        self.assertTrue(any(trainer.poll() is None for trainer in trainers))
+        os.kill(children_of(service[0])[0], signal.SIGKILL)  # its rank ends, and the dispatcher with it
+        self.finish(trainers, begun)
+
+    def test_the_dispatcher_that_is_killed_stops_nothing(self):
+        service = self.start_service(2, "--progress")
+        trainers = self.start_trainers(2, milliseconds=10)
+        self.wait_for_workers(service[0], 2)
+        begun = {rank: self.lines_of(trainer, 10) for rank, trainer in enumerate(trainers)}
+        os.kill(service[0].pid, signal.SIGKILL)
+        self.finish(trainers, begun)
+        self.assertIsNone(service[1].poll())
+
+    def test_several_dispatchers(self):
+        service = self.start_service(4, "--dispatchers", 2)
+        trainers = self.start_trainers(3)
+        self.finish(trainers)
+        config = json.loads(self.config.read_text())
+        self.assertEqual((config["dispatchers"], config["workers_per_dispatcher"], len(config["addresses"])), (2, 2, 2))
+        self.end(service)
+
+    def test_dispatchers_of_the_training_side(self):
+        for dispatchers, trainers in ((1, 2), (2, 2)):
+            with self.subTest(dispatchers=dispatchers):
+                service = self.start_service(2, "--dispatcher-side", "training", "--dispatchers", dispatchers)
+                self.finish(self.start_trainers(trainers))
+                self.end(service)
+
+    def test_a_stale_file_of_the_training_side_is_left_by_all(self):
+        old = self.start_rank(0, 1, "--dispatcher-side", "training")
+        wait_until(lambda: self.config.exists() and children_of(old), "the first service")
+        for process in [*children_of(old), old.pid]:
+            os.kill(process, signal.SIGKILL)
+        trainers = self.start_trainers(1)
+        one = self.start_rank(1, 2, "--dispatcher-side", "training")
+        wait_until(lambda: children_of(one), "a worker of the earlier job")
+        zero = self.start_rank(0, 2, "--dispatcher-side", "training")
+        self.finish(trainers)
+        self.end([zero, one])
+
+    def test_workers_are_a_multiple_of_the_dispatchers(self):
+        out, err = self.start_rank(0, 3, "--dispatchers", 2).communicate(timeout=PATIENCE)
+        self.assertIn("3 workers can't be shared by 2 dispatchers", err)
+        self.assertFalse(self.config.exists())
+
+    def test_wrong_command_lines_are_refused(self):
+        for words, said in ((["--dispatchers", "0", self.config, "--", "w"], "dispatchers"), (["--dispatcher-side", "moon", self.config, "--", "w"], "moon"),
+                            (["--timeout", "-1", self.config, "--", "w"], "timeout"), ([self.config], "program"), (["--", "w"], "")):
+            process = self.start(COMPUTE, *words)
+            err = process.communicate(timeout=PATIENCE)[1]
+            self.assertEqual(process.returncode, 2, words)
+            self.assertIn(said, err)
+        process = self.start(COMPUTE, self.config, "--", "w", OMPI_COMM_WORLD_RANK=2, OMPI_COMM_WORLD_SIZE=2)
+        self.assertIn("OMPI_COMM_WORLD_RANK is 2", process.communicate(timeout=PATIENCE)[1])
+
+    def test_a_rank_ends_with_the_exit_code_of_its_worker(self):
+        for code in (0, 7):
+            rank = self.start(COMPUTE, self.config, "--", "sh", "-c", f"exit {code}")
+            self.assertIn(f"the worker of rank 0 ended with {code}", rank.communicate(timeout=PATIENCE)[1])
+            self.assertEqual(rank.returncode, code)
+        rank = self.start(COMPUTE, self.config, "--", self.folder / "nothing")
+        self.assertIn("nothing can't be started: No such file", rank.communicate(timeout=PATIENCE)[1])
+        self.assertEqual(rank.returncode, 1)
+
+    def test_ranks_whose_first_rank_does_not_come_say_so(self):
+        process = self.start_rank(1, 2, "--timeout", "0.3")
+        self.assertIn("rank 0 of the data service has not written it after 0.3 seconds: it does not exist", process.communicate(timeout=PATIENCE)[1])
+        self.assertEqual(process.returncode, 1)
+
+    def test_progress_is_a_line_a_second(self):
+        rank = self.start_rank(0, 1, "--progress")
+        self.finish(self.start_trainers(1))
+        line = ""
+        while " 400 batches" not in line:
+            line = rank.stderr.readline()
+            self.assertRegex(line, r"^hvd-compute: dispatcher 0: [01] of 1 workers, [01] trainers, \d+ batches, [\d.]+ a second$")
+        self.end([rank])
+
+    def test_a_worker_without_hvd_compute_says_how_to_start_it(self):
+        process = self.start(WORKER)
+        self.assertIn("start the worker by hvd-compute", process.communicate(timeout=PATIENCE)[1])
+        self.assertEqual(process.returncode, 1)
+
+    @unittest.skipUnless(HVDRUN, "hvdrun is not built")
+    def test_hvdrun_starts_the_ranks(self):
+        job = self.start(HVDRUN, "-np", 2, COMPUTE, "--dispatchers", 2, self.config, "--", WORKER)
+        self.finish(self.start_trainers(2))
+        job.send_signal(signal.SIGTERM)
+        job.communicate(timeout=PATIENCE)
+        self.assertFalse(self.config.exists())
+
+
+if __name__ == "__main__":
+    unittest.main()

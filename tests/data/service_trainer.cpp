@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <thread>
+
+#include <hvd/data_service.hpp>
+
+#include "service_pipeline.hpp"
+
+// A trainer of tests/data/service_processes.py, which prints a line for each batch: by the service
+// of a config file, or without one.
+namespace {
+
+namespace data = hvd::data;
+
+template <class Loader>
+void print_epochs(Loader& loader, std::chrono::milliseconds each = {}) {
+    for (std::uint64_t epoch = 0; epoch < 2; ++epoch)
+        for (const data::ragged_rows<int>& batch : loader.epoch(epoch)) {
+            std::uint64_t content = 0;
+            for (const int x : batch.values) content = content * 1000003 + std::uint64_t(x);
+            std::printf("%llu %zu %016llx\n", static_cast<unsigned long long>(epoch), batch.size(),
+                        static_cast<unsigned long long>(content));
+            std::fflush(stdout);
+            std::this_thread::sleep_for(each);
+        }
+}
+
+}  // namespace
+
+// service_trainer RANK SIZE [CONFIG MILLISECONDS]
+int main(int argc, char** argv) {
+    if (argc != 3 && argc != 5) return 2;
+    const int rank = std::atoi(argv[1]), size = std::atoi(argv[2]);
+    try {
+        if (argc == 3) {
+            data::loader loader(service_pipeline(), hvd::part{rank, size});
+            print_epochs(loader);
+            return 0;
+        }
+        using namespace std::chrono_literals;
+        const data::training_dispatcher dispatcher(argv[3], rank);
+        const auto config = data::service_config::read(argv[3], data::wait_for_file{30s});
+        data::loader loader(service_pipeline() | data::send_to_data_service(config, rank, size) |
+                            data::prefetch(6));
+        print_epochs(loader, std::chrono::milliseconds(std::atoi(argv[4])));
+        return 0;
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "%s\n", e.what());
+        return 1;
+    }
+}
