@@ -288,6 +288,40 @@ TEST_CASE("a worker that takes longer than the timeout is asked no more, and ano
     CHECK(std::chrono::steady_clock::now() - began < 1400ms);
 }
 
+TEST_CASE("the statistics tell who waits for whom") {
+    const auto slow = [](int milliseconds) {
+        return data::from(numbers_below(10)) | data::map([milliseconds](int i) {
+                   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+                   return i;
+               }) |
+               data::batch(1);
+    };
+    for (const bool is_worker_slow : {true, false}) {
+        data::service_config config = data::service_config::make(0, 0);
+        const data::service_worker one(slow(is_worker_slow ? 50 : 0), config);
+        config.worker_addresses = {"127.0.0.1:" + std::to_string(one.port())};
+        const auto batches = slow(0) | data::send_to_data_service(config, 0, 1);
+        CHECK(batches.statistics().batches == 0);
+        data::loader loader(batches);
+        (void)loader.next();  // with the time to connect
+        loader.begin_epoch(1);
+        for (int i = 0; i < 8; ++i) {
+            CHECK(loader.next());
+            if (!is_worker_slow) std::this_thread::sleep_for(60ms);
+        }
+        const data::service_statistics s = batches.statistics();
+        CHECK(s.batches >= 8);
+        CHECK(s.bytes == s.batches * (3 * 8 + 4));
+        CHECK(s.workers == 1);
+        CHECK(s.asked_again == 0);
+        CHECK(s.seconds > 0.3);
+        CHECK_MESSAGE(s.verdict() == std::string(is_worker_slow ? "input-bound" : "compute-bound"),
+                      s.text());
+        CHECK_HAS(s.text(), s.verdict());
+        CHECK_HAS(s.json(), "\"workers\": 1");
+    }
+}
+
 TEST_CASE("a trainer's rank is checked") {
     CHECK_HAS(
         thrown_by([] { (void)data::send_to_data_service(data::service_config::make(0, 0), 2, 2); }),

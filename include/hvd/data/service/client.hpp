@@ -184,6 +184,13 @@ public:
         return shared_.board.take(batch, [this] { ask(); });
     }
 
+    data::service_statistics statistics() {
+        data::service_statistics s = shared_.board.statistics();
+        const lock_guard held(mutex_);
+        for (const auto& feed : feeds_) s.workers += feed->is_connected() ? 1 : 0;
+        return s;
+    }
+
 private:
     static service_hello hello(const data::service_config& config, part mine,
                                std::uint64_t fingerprint) {

@@ -10,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "../../platform/clock.hpp"
 #include "../../platform/thread.hpp"
 #include "../../protocol/agreement.hpp"
 #include "../batch_plan.hpp"
+#include "service_statistics.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -46,7 +48,20 @@ public:
         slots_.resize(ahead > 0 ? ahead : 1);
         asks_alone_ = ahead == 0;
         failure_ = nullptr;
+        counts_ = {};
+        began_ = now();
+        waited_ = 0;
         changed_.notify_all();
+    }
+
+    data::service_statistics statistics() {
+        const lock_guard held(mutex_);
+        data::service_statistics s = counts_;
+        for (const auto& slot : slots_) s.ready += slot ? 1 : 0;
+        s.asked = asked_ - taken_ - s.ready - again_.size();
+        s.seconds = run_ == 0 ? 0 : double(now() - began_) / 1e9;
+        s.waited = double(waited_) / 1e9;
+        return s;
     }
 
     // The next request that nobody has made, if there is room.
@@ -66,7 +81,9 @@ public:
     // Its connection is over.
     void give_back(const open_request& open) {
         const lock_guard held(mutex_);
-        if (open.run == run_) again_.push_back(open.step);
+        if (open.run != run_) return;
+        again_.push_back(open.step);
+        ++counts_.asked_again;
     }
 
     void answer(const open_request& open, service_answer answer) {
@@ -100,6 +117,7 @@ public:
         mutex_.unlock();
         asks();
         mutex_.lock();
+        const time_point since = now();
         std::optional<service_answer> taken;
         std::exception_ptr failure;
         while (run == run_ && !(failure = failure_) && !has(step)) changed_.wait(mutex_);
@@ -107,6 +125,9 @@ public:
         if (!failure) {
             std::swap(taken, slots_[step % slots_.size()]);
             ++taken_;
+            ++counts_.batches;
+            counts_.bytes += taken->bytes.size();
+            waited_ += now() - since;
         }
         --waiting_;
         mutex_.unlock();
@@ -136,6 +157,9 @@ private:
     std::vector<std::uint64_t> again_;
     std::vector<std::optional<service_answer>> slots_;  // step n is in slot n % ahead
     std::exception_ptr failure_;
+    data::service_statistics counts_;
+    time_point began_ = 0;
+    std::int64_t waited_ = 0;  // nanoseconds
 };
 
 }  // namespace hvd::inline v0::detail

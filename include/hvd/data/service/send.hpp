@@ -9,6 +9,7 @@
 #include "../loader.hpp"
 #include "client.hpp"
 #include "service_config.hpp"
+#include "service_statistics.hpp"
 
 namespace hvd::inline v0::data {
 
@@ -28,6 +29,12 @@ public:
     batch_plan& plan() { return plan_; }
     /// The rank for which it was made.
     part mine() const { return mine_; }
+
+    /// The work of the service for this trainer in this epoch. Copies of this pipeline have the
+    /// same, those inside loaders too.
+    /// **Threads**: any thread calls it.
+    /// @snippet tests/data/service_snippets.cpp statistics
+    service_statistics statistics() const { return client_->statistics(); }
 
     /// Asks for the next batches. A loader calls it.
     void begin(const batch_request& first, std::uint64_t steps) const {
