@@ -24,8 +24,8 @@ struct service_statistics {
     double bytes_per_second() const { return seconds > 0 ? double(bytes) / seconds : 0; }
     /// The share of the time in which the trainer waited for workers, from 0 to 1.
     double waiting_share() const { return seconds > 0 ? waited / seconds : 0; }
-    /// "input-bound" if the trainer waits for workers in more than a tenth of the time, so that more
-    /// workers would help. "compute-bound" if not.
+    /// "input-bound" if the trainer waits for workers in more than a tenth of the time, so that
+    /// more workers would help. "compute-bound" if not.
     const char* verdict() const { return waiting_share() > 0.1 ? "input-bound" : "compute-bound"; }
 
     /// One line for people.
