@@ -3,7 +3,7 @@
 // Tensors of a model that are no parameters.
 
 #include <hvd/train.hpp>
-#include <hvd/train/engine.hpp>
+#include <hvd/train_engine.hpp>
 
 #include "hvd_test.hpp"
 
