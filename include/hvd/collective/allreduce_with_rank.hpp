@@ -17,10 +17,16 @@ struct with_rank {
 
 namespace detail {
 
-// Ranks compare the name, so that it has the element's in it.
-template <class T>
+// The same while it travels: of each operation a type, whose name the ranks compare.
+template <class Op, class T>
+struct ranked : with_rank<T> {};
+
+template <class Op, class T>
 struct name_with_rank {
-    static constexpr std::string_view element = dtype_name<T>(), suffix = " with rank";
+    static constexpr std::string_view element = dtype_name<T>(),
+                                      suffix = std::is_same_v<Op, op::max>
+                                                   ? std::string_view(" with rank of max")
+                                                   : std::string_view(" with rank of min");
     char letters[element.size() + suffix.size()] = {};
 
     constexpr name_with_rank() {
@@ -28,14 +34,14 @@ struct name_with_rank {
         for (std::size_t i = 0; i < suffix.size(); ++i) letters[element.size() + i] = suffix[i];
     }
 };
-template <class T>
-inline constexpr name_with_rank<T> kept_name_with_rank;
+template <class Op, class T>
+inline constexpr name_with_rank<Op, T> kept_name_with_rank;
 
 // The larger or smaller one of two: among equal ones that of the lower rank. A NaN goes before
 // numbers, as in max and min.
 template <class Op, class T>
 struct extreme {
-    with_rank<T> operator()(const with_rank<T>& a, const with_rank<T>& b) const {
+    ranked<Op, T> operator()(const ranked<Op, T>& a, const ranked<Op, T>& b) const {
         const bool a_is_nan = is_nan(a.value), b_is_nan = is_nan(b.value);
         if (a_is_nan != b_is_nan) return a_is_nan ? a : b;
         constexpr bool largest = std::is_same_v<Op, op::max>;
@@ -47,10 +53,10 @@ struct extreme {
 
 }  // namespace detail
 
-template <class T>
-struct dtype_traits<with_rank<T>> : transport_only<with_rank<T>> {
-    static constexpr std::string_view name{detail::kept_name_with_rank<T>.letters,
-                                           sizeof detail::kept_name_with_rank<T>.letters};
+template <class Op, class T>
+struct dtype_traits<detail::ranked<Op, T>> : transport_only<detail::ranked<Op, T>> {
+    static constexpr std::string_view name{detail::kept_name_with_rank<Op, T>.letters,
+                                           sizeof detail::kept_name_with_rank<Op, T>.letters};
 };
 
 namespace detail {
@@ -89,17 +95,17 @@ private:
     template <class T, class Op, class View>
     std::vector<with_rank<T>> run_ranked(const View& view, const options& o) {
         const bool is_there = view.data() != nullptr;  // if not, the call says so
-        std::vector<with_rank<T>> all;
+        std::vector<ranked<Op, T>> all;
         prepare(access::session_of(self()), collective::allreduce, o, [&] {
             std::vector<stored<T>> values(is_there ? view.size() : 0);
             if (is_there) pack(erase(view), reinterpret_cast<std::byte*>(values.data()));
             all.reserve(values.size());
-            for (const stored<T>& value : values) all.push_back({T(value), self().rank()});
+            for (const stored<T>& value : values) all.push_back({{T(value), self().rank()}});
         });
         self().allreduce(hvd::view(is_there ? all.data() : nullptr, view.shape()),
                          custom(extreme<Op, T>(), commutative),
                          {.name = o.name, .timeout = o.timeout});
-        return all;
+        return {all.begin(), all.end()};
     }
 };
 

@@ -143,7 +143,9 @@ public:
     /// it.
     [[nodiscard("hvd: a communicator ends with its object")]] static communicator self(
         const communicator_options& options = {})
-        requires requires { endpoint_type::self(options); }
+        requires requires {
+            { endpoint_type::self(options).release() } -> std::convertible_to<endpoint_type*>;
+        }
     {
         return communicator(endpoint_type::self(options), options);
     }

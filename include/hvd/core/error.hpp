@@ -108,7 +108,7 @@ public:
 class library_error : public error {
 public:
     library_error(int rank, const char* api, int code, std::string_view text,
-                  std::source_location where = std::source_location::current())
+                  std::source_location where)
         : error(rank, detail::text("hvd: ", api, " failed on rank ", rank, " with code ", code,
                                    ": ", text, " (", where.file_name(), ":", where.line(), ")")),
           api_(api),
@@ -131,7 +131,10 @@ private:
 /// A call of MPI failed.
 class mpi_error : public library_error {
 public:
-    using library_error::library_error;
+    // nvcc takes no inherited constructor whose default is the place of the call.
+    mpi_error(int rank, const char* api, int code, std::string_view text,
+              std::source_location where = std::source_location::current())
+        : library_error(rank, api, code, text, where) {}
 };
 
 namespace detail {

@@ -49,7 +49,7 @@ public:
         value_type* operator->() const { return &*of_->batch_; }
         iterator& operator++() {
             of_->batch_.reset();  // its memory is free before the next one is taken
-            of_->batch_ = of_->from_->next();
+            of_->take();
             return *this;
         }
         void operator++(int) { ++*this; }
@@ -60,7 +60,7 @@ public:
     };
 
     iterator begin() {
-        batch_ = from_->next();
+        take();
         return iterator(*this);
     }
     std::default_sentinel_t end() const { return {}; }
@@ -68,9 +68,15 @@ public:
 private:
     friend loader<Pipeline>;
 
-    explicit epoch_batches(loader<Pipeline>& from) : from_(&from) {}
+    explicit epoch_batches(loader<Pipeline>& from) : from_(&from), begun_(from.begun_) {}
+
+    void take() {
+        if (from_->begun_ != begun_) from_->refuse_older_range();
+        batch_ = from_->next();
+    }
 
     loader<Pipeline>* from_;
+    std::uint64_t begun_;
     std::optional<typename Pipeline::batch_type> batch_;
 };
 
@@ -111,7 +117,8 @@ public:
     loader(const loader&) = delete;
     loader& operator=(const loader&) = delete;
 
-    /// Begins an epoch, and returns its batches for a loop. After `resume`, that epoch goes on.
+    /// Begins an epoch, and returns its batches for a loop, until another one begins. After
+    /// `resume`, that epoch goes on.
     epoch_batches<Pipeline> epoch(std::uint64_t number) {
         begin_epoch(number);
         return epoch_batches<Pipeline>(*this);
@@ -179,6 +186,13 @@ public:
     std::uint64_t fingerprint() const { return plan().fingerprint; }
 
 private:
+    friend epoch_batches<Pipeline>;
+
+    [[noreturn, gnu::cold]] void refuse_older_range() const {
+        hvd::detail::refuse(mine_.rank, "the batches of an epoch are asked for after epoch ",
+                            state_.epoch, " has begun: a loader makes one epoch at a time");
+    }
+
     // Makes the batches of one epoch by their number, with all that it needs.
     struct maker {
         made_batch<batch_type> operator()(std::uint64_t step) const {
@@ -197,6 +211,7 @@ private:
         failure_ = nullptr;
         has_resumed_ = false;
         is_begun_ = true;
+        ++begun_;
         skipped_ = 0;
         if constexpr (hvd::detail::remote_pipeline<Pipeline>)
             pipeline_.begin(maker_here().first, steps());
@@ -234,6 +249,7 @@ private:
     part mine_;
     loader_options options_;
     loader_state state_;
+    std::uint64_t begun_ = 0;  // epochs so far
     bool is_begun_ = false;
     bool has_resumed_ = false;
     std::uint64_t skipped_ = 0;

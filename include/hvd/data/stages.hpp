@@ -29,6 +29,7 @@ struct samples {
     std::uint64_t size = 0;
     std::uint64_t seed = 0;
     bool is_shuffled = false;
+    bool skips_errors = false;
     std::uint64_t most_skipped = 0;
     std::uint64_t fingerprint = hvd::detail::empty_fingerprint;
 };
@@ -212,7 +213,7 @@ struct skip_errors_options {
 };
 
 /// Leaves out samples for which a stage before this one throws, and counts them. Without it the
-/// first exception stops the loader.
+/// first exception stops the loader. A pipeline has one such stage.
 inline skip_errors_options skip_errors(skip_errors_options options = {}) { return options; }
 
 /// The result of `data::version`.
@@ -249,7 +250,12 @@ auto operator|(samples<Make> before, filter_step<F> step) {
 
 template <class Make>
 auto operator|(samples<Make> before, skip_errors_options options) {
+    if (before.skips_errors)
+        hvd::detail::refuse(-1,
+                            "a second data::skip_errors in a pipeline: one was expected, since ",
+                            "its limit counts the errors of all stages before it");
     auto after = hvd::detail::with_stage(before, hvd::detail::skip_errors_stage<Make>{before.make});
+    after.skips_errors = true;
     after.most_skipped = options.at_most;
     hvd::detail::mix(after.fingerprint, options.at_most);
     return after;

@@ -324,7 +324,7 @@ private:
         const message why = text("rank ", core_->rank(), " gives up: '", name,
                                  "' was not submitted on all ranks in time: ", stalls_.answer());
         end_by(std::make_exception_ptr(
-                   peer_error(core_->rank(), text("hvd: ", why), stalls_.missing().list())),
+                   timeout_error(core_->rank(), text("hvd: ", why), stalls_.missing().list())),
                why);
     }
 

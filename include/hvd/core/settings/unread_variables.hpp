@@ -49,6 +49,19 @@ inline bool is_named_by(std::string_view variable, slice<const std::string_view>
     return false;
 }
 
+// The call that reads a variable.
+[[gnu::cold]] inline std::string_view reader_of(std::string_view variable) {
+    if (variable == "HVD_CONFIG")
+        return "hvd::options_from_environment_and_file() of hvd/interop/options_file.hpp";
+    if (variable.starts_with("HVD_ENGINE_"))
+        return "hvd::options_from_environment<hvd::engine_options>() of hvd/settings.hpp";
+    if (variable.starts_with("HVD_AUTOTUNE"))
+        return "hvd::options_from_environment<hvd::autotune_options>() of hvd/settings.hpp";
+    if (variable.starts_with("HVD_TIMELINE_"))
+        return "hvd::options_from_environment<hvd::timeline_options>() of hvd/settings.hpp";
+    return "hvd::options_from_environment() of hvd/settings.hpp";
+}
+
 [[gnu::cold]] inline void tell_unknown_variable(std::string_view variable) {
     best_spelling meant(variable);
     for (const std::string_view name : variables_to_ask_for) meant.offer(name);
@@ -68,10 +81,8 @@ inline bool is_named_by(std::string_view variable, slice<const std::string_view>
         if (is_named_by(name, variables_read_unasked)) continue;
         if (!is_named_by(name, variables_to_ask_for)) tell_unknown_variable(name);
         else
-            write_line(text("hvd: ", name,
-                            " is set, and nothing has read it: a program asks for "
-                            "settings of the environment, by "
-                            "hvd::options_from_environment() of hvd/settings.hpp"));
+            write_line(text("hvd: ", name, " is set, and nothing has read it: a program asks for ",
+                            "settings of the environment, by ", reader_of(name)));
     }
 }
 

@@ -56,9 +56,11 @@ private:
     static constexpr std::size_t size_at = 124, checksum_at = 148, type_at = 156, magic_at = 257,
                                  prefix_at = 345;
 
-    // False at the end. An archive ends with blocks of zeros, or with the file.
+    // False at the end, which is a block of zeros.
     bool read_header() {
-        if (at_ == file_.size()) return false;
+        if (at_ == file_.size())
+            file_.refuse_at(at_,
+                            "torn: an archive ends with blocks of zeros, and this one has none");
         if (file_.size() - at_ < block)
             file_.refuse_at(at_, "torn: ", file_.size() - at_, " bytes are no header of tar");
         file_.read(at_, header_, block);
