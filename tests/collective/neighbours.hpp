@@ -64,7 +64,7 @@ void run_neighbours(int ranks, placement place, F f,
     run_in_office(ranks, [&](std::shared_ptr<post_office> office, int rank) {
         hvd::communicator<neighbours> comm(
             std::make_unique<neighbour_endpoint>(std::move(office), rank, nodes,
-                                                 window_bytes_of(options)),
+                                                 hvd::detail::window_bytes_of(options)),
             options);
         f(comm);
     });
