@@ -66,7 +66,8 @@ TEST_CASE("a wait with a time throws what the call throws") {
         auto pending = comm.allreduce_async(x, hvd::sum);
         thrown<hvd::mismatch_error>([&] { pending.wait_for(60s); });
         CHECK(!pending);
-        auto gathered = comm.allgather_async(x, {.timeout = comm.rank() == 0 ? -1s : 0s});
+        auto gathered = comm.allgather_async(
+            x, {.timeout = comm.rank() == 0 ? hvd::time_limit(-1s) : hvd::time_limit()});
         if (comm.rank() != 0) thrown<hvd::peer_error>([&] { gathered.wait_for(60s); });
         else thrown<hvd::usage_error>([&] { gathered.wait_for(60s); });
         CHECK(!gathered);

@@ -336,7 +336,7 @@ TEST_CASE("a timeout that a tensor has kept ends no later unit") {
         engine e{comm, {.fusion_threshold = 1}};
         std::vector<float> a(10, 1), b(10, 1);
         // Rank 0 is inside the unit of the first when it submits the second.
-        const auto step = [&](std::chrono::milliseconds late, hvd::time_span timeout) {
+        const auto step = [&](std::chrono::milliseconds late, hvd::time_limit timeout) {
             if (comm.rank() != 0) std::this_thread::sleep_for(late);
             auto first = e.allreduce("a", a, hvd::sum);
             if (comm.rank() == 0) std::this_thread::sleep_for(late / 4);

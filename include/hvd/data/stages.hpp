@@ -139,8 +139,13 @@ struct skip_errors_stage {
 // The same settings with another stage, of which the fingerprint has the type.
 template <class Before, class Make>
 data::samples<Make> with_stage(const data::samples<Before>& before, Make make) {
-    data::samples<Make> after{std::move(make),    before.size,         before.seed,
-                              before.is_shuffled, before.most_skipped, before.fingerprint};
+    data::samples<Make> after{.make = std::move(make),
+                              .size = before.size,
+                              .seed = before.seed,
+                              .is_shuffled = before.is_shuffled,
+                              .skips_errors = before.skips_errors,
+                              .most_skipped = before.most_skipped,
+                              .fingerprint = before.fingerprint};
     mix_type<Make>(after.fingerprint);
     return after;
 }
