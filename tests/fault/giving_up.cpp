@@ -34,7 +34,7 @@ struct part {
 
 struct kind {
     const char* name;
-    void (*begin)(rank_by_hand&, part&, std::size_t n, hvd::time_span timeout);
+    void (*begin)(rank_by_hand&, part&, std::size_t n, hvd::time_limit timeout);
 };
 
 float value(int rank, std::size_t i) { return float(i % 13) + float(3 * rank + 1); }
@@ -57,27 +57,27 @@ constexpr auto add = [](float a, float b) { return a + b; };
 
 const kind kinds[] = {
     {"allreduce in place",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_limit timeout) {
          p.out = values(comm.rank(), n);
          p.expected = sums(comm.size(), n);
          p.request = comm.allreduce_async(p.out, hvd::sum, {.timeout = timeout});
      }},
     {"allreduce by a callable, out of place",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_limit timeout) {
          p.in = values(comm.rank(), n);
          p.out.resize(n);
          p.expected = sums(comm.size(), n);
          p.request = comm.allreduce_async(p.in, p.out, add, {.timeout = timeout});
      }},
     {"allreduce of a list",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_limit timeout) {
          p.out = values(comm.rank(), n);
          p.more = values(comm.rank(), 3);
          p.expected = sums(comm.size(), n);
          p.request = comm.allreduce_async(hvd::fuse(p.more, p.out), hvd::sum, {.timeout = timeout});
      }},
     {"reduce",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_limit timeout) {
          const hvd::root root{comm.size() - 1};
          p.in = values(comm.rank(), n);
          if (comm.rank() == root.rank) {
@@ -88,7 +88,7 @@ const kind kinds[] = {
              comm.reduce_async(p.in, hvd::into(p.out), hvd::sum, root, {.timeout = timeout});
      }},
     {"reduce_scatter",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_limit timeout) {
          const auto rank = std::size_t(comm.rank());
          p.in = values(comm.rank(), n * std::size_t(comm.size()));
          p.out.resize(n);
@@ -97,19 +97,19 @@ const kind kinds[] = {
              comm.reduce_scatter_async(p.in, hvd::sum, hvd::into(p.out), {.timeout = timeout});
      }},
     {"scan",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_limit timeout) {
          p.out = values(comm.rank(), n);
          p.expected = sums(comm.rank() + 1, n);
          p.request = comm.scan_async(p.out, hvd::sum, {.timeout = timeout});
      }},
     {"broadcast",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_limit timeout) {
          p.out = values(comm.rank(), n);
          p.expected = values(1, n);
          p.request = comm.broadcast_async(p.out, hvd::root{1}, {.timeout = timeout});
      }},
     {"allgather",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_limit timeout) {
          p.in = values(comm.rank(), n);
          p.out.resize(n * std::size_t(comm.size()));
          for (int r = 0; r < comm.size(); ++r)
@@ -117,7 +117,7 @@ const kind kinds[] = {
          p.request = comm.allgather_async(p.in, hvd::into(p.out), {.timeout = timeout});
      }},
     {"alltoall",
-     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_span timeout) {
+     [](rank_by_hand& comm, part& p, std::size_t n, hvd::time_limit timeout) {
          const auto rank = std::size_t(comm.rank()), size = std::size_t(comm.size());
          p.in = values(comm.rank(), n * size);
          p.out.resize(n * size);
@@ -142,7 +142,7 @@ void try_once(const kind& call, const way& how, int ranks, std::size_t n,
     const auto start = std::chrono::steady_clock::now();
     for (int r = 0; r < ranks; ++r)
         call.begin(comms[std::size_t(r)], parts[std::size_t(r)], n,
-                   gives_up(r) ? hvd::time_span(patience) : hvd::time_span{});
+                   gives_up(r) ? hvd::time_limit(patience) : hvd::time_limit());
     std::size_t turns_before = 1 + random() % (std::size_t(ranks) * (1 + random() % 8));
     std::vector<int> order(parts.size());
     std::iota(order.begin(), order.end(), 0);
