@@ -164,8 +164,8 @@ void calls_something_else(int& argc, char**& argv) {
 }
 
 // The late rank finds that the others have called the barrier. In its next call it finds that they
-// have given up. `timeout` is for the calls themselves; if it is 0, the communicator's holds.
-void is_late(int& argc, char**& argv, std::chrono::milliseconds timeout) {
+// have given up. `timeout` is for the calls themselves; without one the communicator's holds.
+void is_late(int& argc, char**& argv, hvd::time_limit timeout) {
     hvd::mpi_environment environment(argc, argv);
     auto comm = communicator::world(options);
     work(comm, 10);
@@ -222,8 +222,9 @@ void is_busy_in_a_call(int& argc, char**& argv) {
                 request.wait();
             } else {
                 std::this_thread::sleep_for(500ms);
-                comm.allreduce(x, hvd::sum,
-                               {.timeout = comm.rank() == 0 ? 500ms : std::chrono::milliseconds()});
+                comm.allreduce(
+                    x, hvd::sum,
+                    {.timeout = comm.rank() == 0 ? hvd::time_limit(500ms) : hvd::time_limit()});
             }
         });
     }
@@ -248,8 +249,8 @@ void is_stopped_in_an_arena(int& argc, char**& argv) {
             if (std::exchange(stops, false)) raise(SIGSTOP);
             return a + b;
         };
-        const hvd::reduce_options o{.timeout =
-                                        comm.rank() == 0 ? 500ms : std::chrono::milliseconds()};
+        const hvd::reduce_options o{.timeout = comm.rank() == 0 ? hvd::time_limit(500ms)
+                                                                : hvd::time_limit()};
         expect_peer_error(comm, [&] {
             if (how[0] == 'b') comm.allreduce(x, add, o);
             if (how[0] == 'a') comm.allreduce_async(x, add, o).wait();
@@ -558,9 +559,8 @@ int main(int argc, char** argv) {
     const std::string how = argc > 1 ? argv[1] : "";
     if (argc > 2) options.node_size = std::atoi(argv[2]);
     // If a rank was alone on its node, ranks on other nodes learn of its death only by a timeout.
-    options.timeout = (options.node_size == 1 && how != "returns_early") || how == "is_late"
-                          ? std::chrono::nanoseconds(2s)
-                          : std::chrono::nanoseconds(0);
+    if ((options.node_size == 1 && how != "returns_early") || how == "is_late")
+        options.timeout = 2s;
     const std::map<std::string, std::function<void()>> ways = {
         {"throws", [&] { throws(argc, argv); }},
         {"throws_and_catches", [&] { throws_and_catches(argc, argv); }},
@@ -570,7 +570,7 @@ int main(int argc, char** argv) {
         {"is_killed_and_not_reaped", [&] { is_killed_and_not_reaped(argc, argv); }},
         {"is_outlived", [&] { is_outlived(argc, argv); }},
         {"calls_something_else", [&] { calls_something_else(argc, argv); }},
-        {"is_late", [&] { is_late(argc, argv, 0ms); }},
+        {"is_late", [&] { is_late(argc, argv, {}); }},
         {"is_late_for_a_call", [&] { is_late(argc, argv, 2000ms); }},
         {"is_late_in_making", [&] { is_late_in_making(argc, argv); }},
         {"is_busy_in_a_call", [&] { is_busy_in_a_call(argc, argv); }},

@@ -4,6 +4,7 @@
 
 #include "../core/lean/finite.hpp"
 #include "allreduce.hpp"
+#include "call/result_types.hpp"
 
 namespace hvd::inline v0 {
 

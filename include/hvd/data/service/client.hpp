@@ -187,7 +187,7 @@ public:
     data::service_statistics statistics() {
         data::service_statistics s = shared_.board.statistics();
         const lock_guard held(mutex_);
-        for (const auto& feed : feeds_) s.workers += feed->is_connected() ? 1 : 0;
+        for (const auto& feed : feeds_) s.workers += feed->is_connected() ? 1u : 0u;
         return s;
     }
 
@@ -213,7 +213,7 @@ private:
     void ask() {
         const lock_guard held(mutex_);
         std::size_t connected = 0;
-        for (const auto& feed : feeds_) connected += feed->is_connected() ? 1 : 0;
+        for (const auto& feed : feeds_) connected += feed->is_connected() ? 1u : 0u;
         const std::size_t each = connected > 0 ? (ahead_.load() + connected - 1) / connected : 1;
         shared_.credit.store(each > 0 ? each : 1);
         for (const auto& feed : feeds_) feed->wake();

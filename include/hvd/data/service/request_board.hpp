@@ -57,7 +57,7 @@ public:
     data::service_statistics statistics() {
         const lock_guard held(mutex_);
         data::service_statistics s = counts_;
-        for (const auto& slot : slots_) s.ready += slot ? 1 : 0;
+        for (const auto& slot : slots_) s.ready += slot ? 1u : 0u;
         s.asked = asked_ - taken_ - s.ready - again_.size();
         s.seconds = run_ == 0 ? 0 : double(now() - began_) / 1e9;
         s.waited = double(waited_) / 1e9;

@@ -250,9 +250,9 @@ inline service_config service_config::read(const std::string& path, wait_for_fil
     }
 }
 
-inline void service_config::write(const std::string& path) const {
+inline void service_config::write(const std::string& to) const {
     const std::string all = hvd::detail::json_of(*this);
-    hvd::detail::atomic_file file({path}, 0600);
+    hvd::detail::atomic_file file({to}, 0600);
     file.write(std::as_bytes(std::span(all)));
     file.commit();
 }
