@@ -397,7 +397,7 @@ TEST_CASE("a forked child waits for no call of its parent and ends its communica
             std::this_thread::sleep_for(500ms);  // the child is forked while rank 0 waits
             return comm.barrier();
         }
-        auto alone = communicator::world();
+        auto alone = communicator::self();
         alone.barrier_async().wait();  // its progress thread waits for work
         auto pending = comm.barrier_async();
         std::this_thread::sleep_for(50ms);
