@@ -28,7 +28,8 @@ void with_options(const hvd::nccl_options& options, F f, int least = 1) {
         INFO("on ", ranks, " ranks");
         hvd::run_threads(ranks,
                          [&](world_type& world) {
-                             const hvd::time_span limit = options.config.blocking == 1 ? 0s : 20s;
+                             hvd::time_limit limit;
+                             if (options.config.blocking != 1) limit = 20s;
                              gpus_type gpus(world, {.timeout = limit}, options);
                              f(gpus);
                          },

@@ -253,7 +253,7 @@ TEST_CASE("a thread watches only work that has a timeout, and ends with the comm
         const tensor<float> x{1};
         const user_stream s;
         gpus.barrier();  // the tensor is filled
-        const auto wait_by_stream = [&](hvd::time_span timeout) {
+        const auto wait_by_stream = [&](hvd::time_limit timeout) {
             gpus.allreduce_async(x.view(), hvd::max, {.timeout = timeout, .stream = s.handle})
                 .wait(s.handle);
             cudaStreamSynchronize(s.handle);
