@@ -324,7 +324,7 @@ TEST_CASE("Horovod's names, join and autotune have their form here") {
 TEST_CASE("Horovod's timeline has its form here") {
     const hvd_test::temporary_directory folder;
     const std::string file = (folder / "run.json").string();
-    auto observed = hvd::communicator<hvd::observed<hvd::threads, hvd::timeline>>::world();
+    auto observed = hvd::communicator<hvd::observed<hvd::threads, hvd::timeline>>::self();
     hvd::start_timeline(observed, {.file = file});
     CHECK(hvd::stop_timeline(observed).bytes > 0);
 }

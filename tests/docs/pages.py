@@ -68,7 +68,8 @@ def region(root, file, name):
 
 
 def is_program(block):
-    return "int main(" in block["text"]
+    """Programs with a header of their own are files of a test, which compiles them."""
+    return "int main(" in block["text"] and '#include "' not in block["text"]
 
 
 def spaceless(text):

@@ -464,7 +464,7 @@ struct largest_call {
 void several_observers() {
     //! [several_observers]
     using both = hvd::observers<hvd::statistics, largest_call>;
-    auto alone = hvd::communicator<hvd::observed<hvd::threads, both>>::world();
+    auto alone = hvd::communicator<hvd::observed<hvd::threads, both>>::self();
     float loss = 1;
     alone.allreduce(loss, hvd::average);
     alone.barrier();
@@ -502,7 +502,7 @@ void recorded(const hvd::timeline_options& given) {
 void timeline_from_environment() {
     const hvd_test::variables guard(hvd_test::values{{"HVD_TIMELINE_FILE", ""}});
     using timed = hvd::observed<hvd::threads, hvd::timeline>;
-    auto world = hvd::communicator<timed>::world();
+    auto world = hvd::communicator<timed>::self();
     //! [timeline_from_environment]
     // HVD_TIMELINE_FILE=run.json ./train
     hvd::start_timeline(world, hvd::options_from_environment<hvd::timeline_options>());

@@ -66,7 +66,7 @@ TEST_CASE("NVTX has a range for each call, and for its phases where it packs") {
     REQUIRE(is_found);
     std::vector<float> x(10, 1), strided(20, 1);
     //! [nvtx_ranges]
-    auto world = hvd::communicator<hvd::observed<hvd::threads, hvd::nvtx_ranges>>::world();
+    auto world = hvd::communicator<hvd::observed<hvd::threads, hvd::nvtx_ranges>>::self();
     world.allreduce(x, hvd::sum, {.name = "gradient"});
     world.barrier();
     //! [nvtx_ranges]
