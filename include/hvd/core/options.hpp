@@ -69,7 +69,7 @@ public:
     constexpr time_limit() = default;
     constexpr time_limit(forever_t) : code_(no_limit) {}
     constexpr time_limit(time_span span)
-        : code_(span.nanoseconds > 0 ? span.nanoseconds : span.nanoseconds - 1) {}
+        : code_(span.nanoseconds > 0 ? span.nanoseconds + 1 : span.nanoseconds - 1) {}
 
     template <class Duration>
         requires(std::convertible_to<const Duration&, time_span> &&
@@ -78,13 +78,13 @@ public:
 
     constexpr bool is_given() const { return code_ != 0; }
     /// True for a time, neither `hvd::forever` nor a limit that is not given.
-    constexpr bool is_time() const { return code_ != 0 && code_ != no_limit; }
+    constexpr bool is_time() const { return std::uint64_t(code_) > no_limit; }
     /// The time, if it is one.
     constexpr time_span time() const {
-        return time_span::of_nanoseconds(!is_time() ? 0 : code_ > 0 ? code_ : code_ + 1);
+        return time_span::of_nanoseconds(!is_time() ? 0 : code_ > 0 ? code_ - 1 : code_ + 1);
     }
     /// The nanoseconds of a time that a wait can have; 0 if there is none.
-    constexpr std::int64_t patience() const { return code_ > 0 && code_ != no_limit ? code_ : 0; }
+    constexpr std::int64_t patience() const { return code_ > no_limit ? code_ - 1 : 0; }
     /// True for a time that no wait can have: 0, or less.
     constexpr bool is_wrong() const { return code_ < 0; }
     /// Returns the limit, or another one if it is not given.
@@ -93,9 +93,9 @@ public:
     friend constexpr bool operator==(time_limit, time_limit) = default;
 
 private:
-    static constexpr std::int64_t no_limit = INT64_MAX;
+    static constexpr std::int64_t no_limit = 1;
 
-    std::int64_t code_ = 0;  // 0: not given; negative: the nanoseconds, less one
+    std::int64_t code_ = 0;  // 0: not given; a time lies one farther from 0
 };
 
 /// The rank that sends (broadcast, scatter) or receives (reduce, gather): `hvd::root{0}`.

@@ -56,7 +56,7 @@ public:
         check_times(options, rank());
         if constexpr (shared_endpoint<typename B::endpoint_type>)
             refuse_options_of_mpi(options, rank());
-        if (is_direct<B>) check_no_timeout("a communicator", options.timeout);
+        if (is_direct<B> && options.timeout.is_time()) throw_no_timeout("a communicator");
         set_traits(*endpoint);
         if (traits_.transport && !(options.tuning == tuning_options{})) {
             traits_.transport->prepare(options.tuning);

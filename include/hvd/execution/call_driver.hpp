@@ -119,11 +119,8 @@ public:
         ": .timeout is given, and direct<> gives up no call that is inside the library: hvd::mpi "
         "and hvd::checked<hvd::direct<hvd::mpi>> do";
     // For such a call, and for such a communicator.
-    // Throws for a time: the library's calls wait forever.
-    [[gnu::cold, gnu::noinline]] void check_no_timeout(std::string_view what,
-                                                       time_limit timeout) const {
-        if (timeout.is_time())
-            throw usage_error(rank_, text("hvd: ", what, " on rank ", rank_, no_timeout));
+    [[gnu::cold, gnu::noinline, noreturn]] void throw_no_timeout(std::string_view what) const {
+        throw usage_error(rank_, text("hvd: ", what, " on rank ", rank_, no_timeout));
     }
 
     // A callable or an observer that runs in the progress thread makes no calls: the thread would

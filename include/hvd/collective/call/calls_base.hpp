@@ -76,8 +76,8 @@ struct access {
     public:
         [[gnu::always_inline]] held_endpoint(Session& own, collective kind, time_limit timeout)
             : own_(own), use_(own.user(), name_of(kind)) {
-            if (timeout.is_given()) [[unlikely]]
-                own_.check_no_timeout(name_of(kind), timeout);
+            if (timeout.is_time()) [[unlikely]]
+                own_.throw_no_timeout(name_of(kind));
             own_.precede(kind);
         }
         // Out of line, it would need both members in memory.
