@@ -463,13 +463,13 @@ TEST_CASE("extreme values of columns and of nothing, and of ranks that disagree"
             else (void)comm.allreduce_with_rank(1, hvd::max);
         };
         if (const auto e = thrown<hvd::mismatch_error>(differ))
-            CHECK(e->table()[0].second == "float32 with rank of max/8");
+            CHECK(e->table()[0].second == "float32 max rank/8");
         const auto differ_in_operation = [&] {
             if (comm.rank() == 0) (void)comm.allreduce_with_rank(1, hvd::max);
             else (void)comm.allreduce_with_rank(1, hvd::min);
         };
         if (const auto e = thrown<hvd::mismatch_error>(differ_in_operation))
-            CHECK(e->table()[1].second == "int32 with rank of min/8");
+            CHECK(e->table()[1].second == "int32 min rank/8");
         const hvd::tensor_view<int> nothing(nullptr, {3});
         const auto null = [&] {
             (void)comm.allreduce_with_rank(comm.rank() == 0 ? nothing : hvd::view(matrix.data(), 3),

@@ -48,7 +48,7 @@ template <header_channel C>
     const std::exception_ptr failure = attempt(mine, [&] {
         check_tuning(options.tuning, channel.rank());
         check_times(options, channel.rank());
-        if constexpr (requires { channel.transport_name(); })
+        if constexpr (!requires { typename C::environment_type; })
             refuse_options_of_mpi(options, channel.rank());
         node_size = declared_node_size(options);
     });

@@ -26,8 +26,8 @@ template <class Op, class T>
 struct name_with_rank {
     static constexpr std::string_view element = dtype_name<T>(),
                                       suffix = std::is_same_v<Op, op::max>
-                                                   ? std::string_view(" with rank of max")
-                                                   : std::string_view(" with rank of min");
+                                                   ? std::string_view(" max rank")
+                                                   : std::string_view(" min rank");
     char letters[element.size() + suffix.size()] = {};
 
     constexpr name_with_rank() {
