@@ -114,8 +114,8 @@ TEST_CASE("ranks that report in their own orders train as on a communicator, bit
         engine e{comm};
         const optimizers::sgd<double> momentum{.rate = 0.002, .momentum = 0.9};
         for (hvd::optimizer_options o : all_options()) {
-            CAPTURE(int(o.op));
-            CAPTURE(int(o.codec));
+            CAPTURE(o.op.name());
+            CAPTURE(o.codec.name());
             CAPTURE(o.backward_passes_per_step);
             const auto named = trained(e, momentum, o);
             const auto whole = trained(e, momentum, o, false);

@@ -165,7 +165,7 @@ TEST_CASE("a parameter that only some ranks have, or have frozen, ends the step 
 TEST_CASE("ranks with other options, epochs or numbers") {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
         engine e{comm};
-        trainer other(e, {.op = comm.rank() == 1 ? hvd::sum : hvd::average});
+        trainer other(e, {.op = comm.rank() == 1 ? hvd::gradient_op(hvd::sum) : hvd::average});
         CHECK(has(text_of<hvd::mismatch_error>([&] { other.step(); }), "ranks disagree on op"));
 
         trainer t(e);
