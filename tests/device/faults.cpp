@@ -228,10 +228,10 @@ TEST_CASE(
             emulation::enqueue(stream, [&held] {
                 while (held) std::this_thread::yield();
             });
+            int asked = 0;
             {
                 hvd::communicator<hvd::hierarchical<nccl, hvd::threads>> gpus(
                     world, {.timeout = 5s, .destructor_timeout = 200ms * slowness});
-                int asked = 0;
                 hvd::detail::device_access::session_of(gpus)->end_calls_if([&] {
                     const bool ends = !by_nccl || ++asked > 3;
                     return hvd::detail::message(ends ? "the engine has ended" : "");
