@@ -54,7 +54,8 @@ public:
         : call_driver(endpoint->rank(), endpoint->size(), options) {
         check_tuning(options.tuning, rank());
         check_times(options, rank());
-        if constexpr (shared_endpoint<typename B::endpoint_type>)
+        if constexpr (shared_endpoint<endpoint_type> &&
+                      !requires { typename endpoint_type::environment_type; })
             refuse_options_of_mpi(options, rank());
         if (is_direct<B> && options.timeout.is_time()) throw_no_timeout("a communicator");
         set_traits(*endpoint);
