@@ -157,6 +157,26 @@ void run_step(auto& e, const std::vector<drawn>& tensors, std::mt19937& mine) {
 
 }  // namespace
 
+TEST_CASE("no thread of an engine makes a device current but that of its communicator") {
+    for (int ranks = 1; ranks <= 3; ++ranks)
+        hvd::run_threads(ranks, [](world_communicator& world) {
+            cudaSetDevice(world.rank() + 1);  // threads begin with device 0
+            hvd::communicator<hvd::nccl> gpus(world, {.timeout = 10s});
+            hvd::engine e{world, gpus};
+            for (int step = 0; step < 3; ++step) {
+                const tensor<float> x{1}, y{float(step)};
+                auto first = e.allreduce("x", x.view(), hvd::sum);
+                auto second = e.allreduce("y", y.view(), hvd::max);
+                first.wait();
+                second.wait();
+                CHECK(x.values()[0] == float(world.size()));
+            }
+            CHECK(emulation::most_devices_of_a_thread() == 1);
+            world.barrier();
+        });
+    check_clean();
+}
+
 TEST_CASE_TEMPLATE("random tensors of host and device in random order have exact results", Devices,
                    every_kind) {
     for (unsigned seed = 1; seed <= 20; ++seed) {

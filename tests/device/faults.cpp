@@ -3,6 +3,8 @@
 // Failures of a GPU, of NCCL or of another rank: nobody hangs, everybody is told, nothing leaks.
 
 #include <atomic>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -256,6 +258,111 @@ TEST_CASE(
         });
     CHECK(emulation::live_objects() == 0);
     emulation::reset();
+}
+
+// CUDA frees memory when all work of the device is done, and the waiting call is such work.
+TEST_CASE("a timeout holds while plans, arenas and communicators end beside the call") {
+    enum { plan, arena, communicator };
+    for (const int ends : {plan, arena, communicator}) {
+        CAPTURE(ends);
+        hvd::run_threads(2, [&](world_type& world) {
+            const tensor<float> x{1}, y{2}, z{3};
+            hvd::communicator<nccl> waiting(world, {.timeout = 300ms * slowness});
+            auto other =
+                std::make_optional<hvd::communicator<nccl>>(world, hvd::communicator_options{});
+            auto planned = std::make_optional(
+                other->plan_allreduce(hvd::fuse(y.view(), z.view()), hvd::sum));
+            auto memory = std::make_unique<hvd::device_arena>(*other, 4096);
+            planned->run();
+            waiting.barrier();
+            if (world.rank() == 0) {
+                auto request = waiting.allreduce_async(x.view(), hvd::sum);
+                if (ends == plan) planned.reset();
+                if (ends == arena) memory.reset();
+                if (ends == communicator) {
+                    planned.reset();
+                    memory.reset();
+                    other.reset();
+                }
+                CHECK_THROWS_AS(request.wait(), hvd::timeout_error);
+            } else if (ends == arena) {
+                memory.reset();
+            } else if (ends == communicator) {
+                planned.reset();
+                memory.reset();
+                other.reset();
+            }
+            world.barrier();
+        });
+        CHECK(emulation::live_objects() == 0);
+        emulation::reset();
+    }
+}
+
+TEST_CASE("memory is freed when no call waits any more") {
+    hvd::run_threads(2, [](world_type& world) {
+        const tensor<float> x{1}, y{2}, z{3};
+        hvd::communicator<nccl> gpus(world, {.timeout = 10s});
+        auto planned =
+            std::make_optional(gpus.plan_allreduce(hvd::fuse(y.view(), z.view()), hvd::sum));
+        gpus.barrier();
+        world.barrier();
+        const auto before = emulation::live_objects();
+        world.barrier();
+        hvd::device_request request;
+        if (world.rank() == 0) {
+            request = gpus.allreduce_async(x.view(), hvd::sum);
+            planned.reset();
+        }
+        world.barrier();
+        if (world.rank() == 1) gpus.allreduce(x.view(), hvd::sum);
+        else request.wait();
+        world.barrier();
+        if (world.rank() == 0) CHECK(emulation::live_objects() < before);
+        world.barrier();
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
+// CUDA loads a kernel at its first launch, and waits for the device then.
+TEST_CASE("no launch waits for a collective, since all kernels are loaded before") {
+    emulation::unload_kernels();
+    hvd::run_threads(2, [](world_type& world) {
+        const tensor<float> x{1}, y{2}, z{3};
+        hvd::communicator<nccl> first(world, {.timeout = 2s * slowness}),
+            second(world, {.timeout = 2s * slowness});
+        auto packed = second.plan_allreduce(hvd::fuse(y.view(), z.view()), hvd::sum);
+        CHECK(packed.packed_bytes() > 0);
+        first.barrier();
+        if (world.rank() == 0) {
+            auto request = first.allreduce_async(x.view(), hvd::sum);
+            packed.run();  // begins with a kernel
+            request.wait();
+        } else {
+            packed.run();
+            first.allreduce(x.view(), hvd::sum);
+        }
+        CHECK(x.values()[0] == 2);
+        CHECK(y.values()[0] == 4);
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
+TEST_CASE("an error of the caller's is no error of hvd's, and is still there after its calls") {
+    on_gpus([](auto& gpus) {
+        const tensor<float> x{1}, y{2};
+        const tensor<hvd::bfloat16> narrow{hvd::bfloat16(1.0f)};
+        CHECK(cudaSetDevice(99) == cudaErrorInvalidDevice);  // the caller does not look
+        auto both = gpus.plan_allreduce(hvd::fuse(x.view(), y.view()), hvd::sum);
+        both.run();
+        gpus.allreduce(narrow.view(), hvd::sum, {.prescale = 0.3});
+        gpus.allreduce_async(y.view(), hvd::max).wait();
+        CHECK(cudaPeekAtLastError() == cudaErrorInvalidDevice);
+        CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
+        CHECK(cudaGetLastError() == cudaSuccess);
+    });
 }
 
 TEST_CASE("each rank of a node gets a GPU of its own, or all are told why not") {

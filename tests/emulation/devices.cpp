@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <atomic>
 #include <set>
+#include <utility>
 
 #include "emulation.hpp"
 
@@ -24,6 +25,12 @@ int emulation::device_of_this_thread() { return current_device; }
 int emulation::most_devices_of_a_thread() { return most_made_current; }
 void emulation::see_only(int device) { only_visible = device; }
 
+// Every thread has its own.
+int& emulation::last_error() {
+    thread_local int code = cudaSuccess;
+    return code;
+}
+
 extern "C" {
 
 cudaError_t cudaGetDevice(int* device) {
@@ -34,7 +41,8 @@ cudaError_t cudaGetDevice(int* device) {
 
 cudaError_t cudaSetDevice(int device) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    if (device < 0 || device >= visible_devices()) return cudaErrorInvalidDevice;
+    if (device < 0 || device >= visible_devices())
+        return cudaError_t(emulation::last_error() = cudaErrorInvalidDevice);
     current_device = device;
     made_current.insert(device);
     const int own = int(made_current.size());
@@ -71,7 +79,10 @@ cudaError_t cudaGetDeviceCount(int* count) {
     return cudaSuccess;
 }
 
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaPeekAtLastError() { return cudaError_t(emulation::last_error()); }
+cudaError_t cudaGetLastError() {
+    return cudaError_t(std::exchange(emulation::last_error(), int(cudaSuccess)));
+}
 
 const char* cudaGetErrorString(cudaError_t code) {
     switch (code) {

@@ -64,6 +64,10 @@ int calls_of(const std::string& function);
 // Returns the largest number of devices that one thread has made current.
 int most_devices_of_a_thread();
 
+// Makes the devices forget hvd's kernels. The first launch of a kernel waits for all work of this
+// process, if nothing has loaded the kernel before.
+void unload_kernels();
+
 // Clears faults, answers, disagreements and counts.
 void reset();
 
@@ -95,6 +99,7 @@ int unsafe(const char* function);
 cudaError_t refused(cudaStream_t stream);
 cudaError_t refused_in_capture(cudaStream_t stream);  // for a wait by the host
 cudaStream_t resolved(cudaStream_t stream);           // the default streams of this thread
+int& last_error();  // of this thread, until cudaGetLastError
 int device_of_this_thread();
 int device_of(cudaStream_t stream);
 bool allocate_on_device(void** pointer, std::size_t bytes);

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "emulation.hpp"
@@ -66,7 +67,9 @@ int emulation::faulted(const char* function) {
     const auto of_function = faults.find(function);
     if (of_function == faults.end()) return 0;
     const auto fault = of_function->second.find(call);
-    return fault == of_function->second.end() ? 0 : fault->second;
+    if (fault == of_function->second.end()) return 0;
+    if (std::string_view(function).starts_with("cuda")) last_error() = fault->second;
+    return fault->second;
 }
 
 void emulation::answer(const std::string& question, int value) {

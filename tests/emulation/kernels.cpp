@@ -5,6 +5,9 @@
 
 #include <hvd/kernels.cuh>
 
+#include <array>
+#include <atomic>
+
 #include "emulation.hpp"
 
 namespace {
@@ -46,8 +49,26 @@ cudaError_t refused_launch(cudaStream_t stream) {
     return emulation::refused(stream);
 }
 
+// What each device has loaded, by the number of the kernel.
+std::array<std::array<std::atomic<bool>, 3>, 8> loaded{};
+enum kernel { tiles_kernel, update_kernel, feedback_kernel };
+
+template <kernel Which>
+cudaError_t load() {
+    if (const int code = emulation::faulted("cudaFuncGetAttributes")) return cudaError_t(code);
+    loaded[std::size_t(emulation::device_of_this_thread())][Which] = true;
+    return cudaSuccess;
+}
+
+// CUDA loads a kernel at its first launch, behind all that the device has been given.
+void load_late(kernel which) {
+    if (!loaded[std::size_t(emulation::device_of_this_thread())][which].exchange(true))
+        emulation::finish_all_work();
+}
+
 cudaError_t copy(const tile_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_tiles")) return cudaError_t(code);
+    load_late(tiles_kernel);
     if (launch.blocks == 0) return cudaErrorInvalidValue;
     if (const cudaError_t no = refused_launch(stream)) return no;
     emulation::launch(stream, int(launch.blocks), [launch](int block) {
@@ -109,6 +130,7 @@ struct seen_update {
 
 cudaError_t update(const update_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_update")) return cudaError_t(code);
+    load_late(update_kernel);
     if (launch.blocks == 0) return cudaErrorInvalidValue;
     if (const cudaError_t no = refused_launch(stream)) return no;
     emulation::launch(stream, int(launch.blocks), [launch](int block) {
@@ -121,6 +143,7 @@ cudaError_t update(const update_launch& launch, cudaStream_t stream) {
 
 cudaError_t feed_back(const feedback_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_feedback")) return cudaError_t(code);
+    load_late(feedback_kernel);
     if (launch.count == 0 || launch.count % feedback_numbers != 0) return cudaErrorInvalidValue;
     if (const cudaError_t no = emulation::refused(stream)) return no;
     return with_feedback(launch, [&]<class Half>() {
@@ -141,9 +164,16 @@ cudaError_t feed_back(const feedback_launch& launch, cudaStream_t stream) {
 }
 
 // Registered before main, as the kernels of a .cu file are.
-const bool registered = (kernels = {&copy, &update, &feed_back}, true);
+const bool registered = (kernels = {&copy, &update, &feed_back, &load<tiles_kernel>,
+                                    &load<update_kernel>, &load<feedback_kernel>},
+                         true);
 
 }  // namespace
+
+void emulation::unload_kernels() {
+    for (auto& device : loaded)
+        for (auto& kernel : device) kernel = false;
+}
 
 // The linker looks for it in static libraries.
 extern "C" void hvd_kernels() {}

@@ -80,9 +80,9 @@ ONLY_ONCE = ["big", "headers", "compile_fail", "concepts", "docs", "overhead", "
 
 STAGES = [
     {"name": "units", "build": "gcc", "parallel": 1.5, "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "packages": ["format-check"], "cpu": [250, 350], "units": [8, 8]},
-    {"name": "collectives", "build": "clang", "parallel": 1.5, "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "cpu": [350, 420], "units": [19, 15]},
+    {"name": "collectives", "build": "clang", "parallel": 1.5, "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "cpu": [360, 440], "units": [20, 16]},
     {"name": "training", "build": "clang", "parallel": 2, "tests": ["data", "train", "interop"], "but": ["apart", "emulated", "interop.torch*", "interop.dlib*"],
-     "packages": ["venv"], "cpu": [320, 320], "units": [18, 15]},
+     "packages": ["venv"], "cpu": [400, 400], "units": [25, 22]},
     {"name": "engine", "build": "clang", "parallel": 2, "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [140, 140], "units": [11, 7]},
     # Ranks and jobs that wait for a timeout need no processor.
     {"name": "elastic", "build": "clang", "parallel": 3, "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [200, 270], "units": [7, 8]},

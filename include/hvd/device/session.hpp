@@ -6,9 +6,10 @@
 #include <memory>
 
 #include "../core/options.hpp"
+#include "../kernel/cuda/registry.hpp"
 #include "../kernel/cuda/stop.hpp"
 #include "../platform/clock.hpp"
-#include "../platform/cuda_api.hpp"
+#include "../platform/cuda_memory.hpp"
 #include "../protocol/received_headers.hpp"
 #include "call.hpp"
 #include "options.hpp"
@@ -28,7 +29,10 @@ public:
           rank_(rank),
           size_(size),
           device_(device),
-          stream_((current_device(device, rank), rank), priority) {}
+          stream_((current_device(device, rank), rank), priority) {
+        const current_device here(device, rank);
+        load_kernels(rank);
+    }
     device_session(const device_session&) = delete;
     device_session& operator=(const device_session&) = delete;
     virtual ~device_session() = default;
@@ -206,7 +210,7 @@ public:
             const time_point limit = destructor_limit();
             for (backoff pauses(false); !watcher_.is_idle();)
                 if (pauses.pause() && is_late(limit)) give_up(lateness(label));
-            if (broken()) cudaDeviceSynchronize();
+            if (broken() && device_calls::of_process().none()) cudaDeviceSynchronize();
         } catch (...) {
             give_up(what_of(std::current_exception()));
         }

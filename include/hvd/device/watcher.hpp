@@ -8,7 +8,7 @@
 #include "../core/lean/atomic.hpp"
 #include "../core/tuning.hpp"
 #include "../platform/clock.hpp"
-#include "../platform/cuda_api.hpp"
+#include "../platform/cuda_memory.hpp"
 #include "../platform/thread.hpp"
 #include "../protocol/failure_detector.hpp"
 
@@ -21,7 +21,10 @@ namespace hvd::inline v0::detail {
 template <class Session>
 class device_watcher {
 public:
-    explicit device_watcher(Session& session) : session_(session) {}
+    explicit device_watcher(Session& session) : session_(session) {
+        device_calls::of_process().add(
+            this, [](void* self) { return static_cast<device_watcher*>(self)->is_idle(); });
+    }
     device_watcher(const device_watcher&) = delete;
     device_watcher& operator=(const device_watcher&) = delete;
     ~device_watcher() { stop(); }
@@ -68,6 +71,7 @@ public:
     bool has_detected() const noexcept { return is_overdue() && has_detected_; }
 
     void stop() noexcept {
+        device_calls::of_process().remove(this);
         {
             const lock_guard lock(mutex_);
             ending_ = true;
@@ -95,8 +99,8 @@ private:
                                                     ": no thread to watch a stream"));
     }
 
-    // The thread begins on device 0, and would make a context there to come back to.
     void run() {
+        is_hvd_thread = true;
         cudaSetDevice(session_.device());
         while (wait_for_work()) {
             sleep_for(tuning::check_interval);

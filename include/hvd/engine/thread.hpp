@@ -64,6 +64,7 @@ private:
     }
 
     void serve() noexcept {
+        is_hvd_thread = true;
         core_->listen_to(negotiator_);
         if (cpu_ >= 0 && !processor_set::of_this_thread().only(cpu_).keep_this_thread())
             write_line(text_or("hvd: an engine can't run on its processor", "hvd: rank ",

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "../core/device_error.hpp"
+#include "thread.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -47,7 +48,8 @@ private:
 };
 
 // Makes the device of a communicator current while hvd works on it, and the caller's device
-// afterwards. Captures of other streams do not notice the work.
+// afterwards. Captures of other streams do not notice the work. A thread of hvd's begins on device
+// 0, and would make a context there to come back to: it stays.
 class current_device {
 public:
     current_device(int device, int rank) {
@@ -58,7 +60,7 @@ public:
     current_device(const current_device&) = delete;
     current_device& operator=(const current_device&) = delete;
     ~current_device() {
-        if (before_ >= 0) cudaSetDevice(before_);
+        if (before_ >= 0 && !is_hvd_thread) cudaSetDevice(before_);
     }
 
 private:
@@ -148,48 +150,6 @@ public:
 
 private:
     cudaEvent_t event_ = nullptr;
-};
-
-// Device memory or pinned host memory that is freed with its owner. It is empty after a move.
-class cuda_memory {
-public:
-    enum class kind { device, pinned };
-
-    cuda_memory() = default;
-    cuda_memory(kind where, std::size_t bytes, int rank) : kind_(where) {
-        if (bytes == 0) return;
-        const capture_relaxed relaxed;
-        void* memory = nullptr;
-        if (where == kind::device) check_cuda(cudaMalloc(&memory, bytes), "cudaMalloc", rank);
-        else
-            check_cuda(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc", rank);
-        data_ = static_cast<std::byte*>(memory);
-        bytes_ = bytes;
-    }
-    cuda_memory(cuda_memory&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)),
-          bytes_(std::exchange(other.bytes_, 0)),
-          kind_(other.kind_) {}
-    cuda_memory& operator=(cuda_memory&& other) noexcept {
-        std::swap(data_, other.data_);
-        std::swap(bytes_, other.bytes_);
-        std::swap(kind_, other.kind_);
-        return *this;
-    }
-    ~cuda_memory() {
-        if (data_ == nullptr) return;
-        const capture_relaxed relaxed;
-        if (kind_ == kind::device) cudaFree(data_);
-        else cudaFreeHost(data_);
-    }
-
-    std::byte* data() const noexcept { return data_; }
-    std::size_t size() const noexcept { return bytes_; }
-
-private:
-    std::byte* data_ = nullptr;
-    std::size_t bytes_ = 0;
-    kind kind_ = kind::device;
 };
 
 inline void copy_async(void* to, const void* from, std::size_t bytes, cudaMemcpyKind direction,

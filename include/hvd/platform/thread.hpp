@@ -13,6 +13,9 @@
 
 namespace hvd::inline v0::detail {
 
+// True on threads that hvd starts for its own work. Nothing else runs there.
+inline constinit thread_local bool is_hvd_thread = false;
+
 // These replace <thread>, <mutex> and <condition_variable>. They would add 38 % to the time to
 // compile a function with two collectives at -O0, 45 % at -O2, 50 % in the compiled form.
 class mutex {

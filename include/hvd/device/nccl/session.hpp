@@ -311,7 +311,9 @@ private:
     void free_memory(std::byte* data) noexcept {
         const capture_relaxed relaxed;
         await_streams("the end of memory");
-        if (closes_window_of(data)) ncclMemFree(data);
+        if (closes_window_of(data))
+            device_calls::of_process().free(data, device(),
+                                            [](void* memory) { ncclMemFree(memory); });
     }
 
     // Returns false if NCCL may still use the memory.

@@ -101,6 +101,7 @@ private:
     // ---- the thread -----------------------------------------------------------------------------
 
     void run() {
+        is_hvd_thread = true;
         other_processes others;
         while (wait_for_work()) {
             backoff pauses(false, others);

@@ -78,13 +78,34 @@ HVD_KERNEL_HOST_DEVICE inline vector16 load_vector(const std::byte* from) {
 
 #ifdef __CUDACC__
 
-// A static object of this type registers a launch before main.
+// A static object of this type registers a launch, or what loads its kernels, before main.
 struct registered {
-    template <class Launch>
-    registered(Launch*& place, Launch* launch) {
-        place = launch;
+    template <class F>
+    registered(F*& place, F* function) {
+        place = function;
     }
 };
+
+// Launches a kernel, and returns the error of this launch: an earlier one is the caller's.
+template <class Launch>
+cudaError_t launch_kernel(void (*kernel)(Launch), unsigned blocks, unsigned threads,
+                          const Launch& launch, cudaStream_t stream) {
+    void* arguments[] = {const_cast<Launch*>(&launch)};
+    return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(blocks), dim3(threads),
+                            arguments, 0, stream);
+}
+
+// CUDA loads a kernel when it is asked for its attributes.
+template <class... Kernels>
+cudaError_t load_all(Kernels*... kernels) {
+    cudaError_t code = cudaSuccess;
+    cudaFuncAttributes attributes;
+    static_cast<void>(((code = cudaFuncGetAttributes(&attributes,
+                                                     reinterpret_cast<const void*>(kernels)),
+                        code == cudaSuccess) &&
+                       ...));
+    return code;
+}
 
 #endif
 

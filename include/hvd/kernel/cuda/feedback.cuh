@@ -59,11 +59,14 @@ __global__ void __launch_bounds__(feedback_threads, 4)
 
 inline cudaError_t feed_back_on_device(const feedback_launch& launch, cudaStream_t stream) {
     return with_feedback(launch, [&]<class Half>() {
-        feed_back<Half><<<launch.blocks(), feedback_threads, 0, stream>>>(launch);
-        return cudaGetLastError();
+        return launch_kernel(feed_back<Half>, launch.blocks(), feedback_threads, launch, stream);
     });
 }
+inline cudaError_t load_feedback_kernels() {
+    return load_all(feed_back<float16_bits>, feed_back<bfloat16_bits>);
+}
 static const registered feedback_registered(kernels.feedback, &feed_back_on_device);
+static const registered feedback_loaded(kernels.load_feedback, &load_feedback_kernels);
 
 #endif
 

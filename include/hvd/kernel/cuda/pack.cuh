@@ -135,10 +135,11 @@ __global__ void __launch_bounds__(tile_threads)
 }
 
 inline cudaError_t copy_on_device(const tile_launch& launch, cudaStream_t stream) {
-    copy_tiles<0><<<launch.blocks, tile_threads, 0, stream>>>(launch);
-    return cudaGetLastError();
+    return launch_kernel(copy_tiles<0>, launch.blocks, tile_threads, launch, stream);
 }
+inline cudaError_t load_tile_kernels() { return load_all(copy_tiles<0>); }
 static const registered tiles_registered(kernels.tiles, &copy_on_device);
+static const registered tiles_loaded(kernels.load_tiles, &load_tile_kernels);
 
 #endif
 

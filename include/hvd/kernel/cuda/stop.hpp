@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "../../platform/cuda_api.hpp"
+#include "../../platform/cuda_memory.hpp"
 #include "../host_device.hpp"
 
 namespace hvd::inline v0::detail {

@@ -335,16 +335,18 @@ __global__ void __launch_bounds__(update_threads)
 }
 
 inline cudaError_t update_on_device(const update_launch& launch, cudaStream_t stream) {
-    if (launch.work == update_work::look)
-        look_at_tiles<0><<<launch.blocks, update_threads, 0, stream>>>(launch);
-    else if (launch.work == update_work::measure)
-        measure_tiles<0><<<launch.blocks, update_threads, 0, stream>>>(launch);
-    else if (launch.rule.kind == update_kind::adam)
-        update_tiles<adam_rule><<<launch.blocks, update_threads, 0, stream>>>(launch);
-    else update_tiles<sgd_rule><<<launch.blocks, update_threads, 0, stream>>>(launch);
-    return cudaGetLastError();
+    void (*kernel)(update_launch) = update_tiles<sgd_rule>;
+    if (launch.work == update_work::look) kernel = look_at_tiles<0>;
+    else if (launch.work == update_work::measure) kernel = measure_tiles<0>;
+    else if (launch.rule.kind == update_kind::adam) kernel = update_tiles<adam_rule>;
+    return launch_kernel(kernel, launch.blocks, update_threads, launch, stream);
+}
+inline cudaError_t load_update_kernels() {
+    return load_all(update_tiles<sgd_rule>, update_tiles<adam_rule>, look_at_tiles<0>,
+                    measure_tiles<0>);
 }
 static const registered update_registered(kernels.update, &update_on_device);
+static const registered update_loaded(kernels.load_update, &load_update_kernels);
 
 #endif
 
