@@ -232,4 +232,34 @@ TEST_CASE_TEMPLATE("a call by another thread of the process", Backend, every_bac
     });
 }
 
+// LibTorch's allocator uses a recorded stream when the tensor ends.
+TEST_CASE("a stream that was lent outlives its communicator, and serves the next one") {
+    hvd::run_threads(1, [](hvd::communicator<hvd::threads>& world) {
+        const auto own_stream = [](auto& gpus) {
+            return hvd::detail::device_access::session_of(gpus)->own_stream();
+        };
+        cudaStream_t lent = nullptr;
+        {
+            hvd::communicator<hvd::nccl> gpus(world);
+            lent = hvd::detail::device_access::session_of(gpus)->lend_stream();
+            CHECK(lent == own_stream(gpus));
+        }
+        cudaEvent_t event = nullptr;
+        cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+        CHECK(cudaEventRecord(event, lent) == cudaSuccess);
+        CHECK(cudaStreamSynchronize(lent) == cudaSuccess);
+        cudaEventDestroy(event);
+        hvd::communicator<hvd::nccl> next(world), another(world);
+        CHECK(own_stream(next) == lent);
+        CHECK(own_stream(another) != lent);
+        const tensor<float> x{3};
+        next.allreduce(x.view(), hvd::sum);
+        CHECK(x.values()[0] == 3);
+    });
+    CHECK(emulation::live_objects() == 1);
+    cudaStreamDestroy(hvd::detail::lent_streams::of_process().take(0, 0));
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
 }  // namespace streams_tests

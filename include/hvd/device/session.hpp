@@ -129,6 +129,9 @@ public:
     // The communicator's own stream, which does not wait for the default streams.
     cudaStream_t own_stream() const { return stream_.get(); }
 
+    // The same, for others that may use it when this session has ended.
+    cudaStream_t lend_stream() { return stream_.lend(); }
+
     // True if a call on this stream would become a part of a CUDA graph.
     bool is_captured(device_stream stream) const {
         return is_capturing(stream.given() ? stream.get() : own_stream(), rank_);

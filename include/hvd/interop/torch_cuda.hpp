@@ -31,12 +31,13 @@ struct torch_stream<Comm> {
     }
 
     // Tells LibTorch's allocator that the communicator's own stream uses the tensor, so that its
-    // memory serves nobody else before that stream is done with it.
+    // memory serves nobody else before that stream is done with it. The allocator uses the stream
+    // when the tensor ends, maybe after the communicator.
     static void used_by(const torch::Tensor& tensor, const Comm& comm) {
-        const device_session& session = *device_access::session_of(comm);
+        device_session& session = *device_access::session_of(comm);
         const auto device = static_cast<c10::DeviceIndex>(session.device());
         tensor.record_stream(
-            c10::cuda::getStreamFromExternal(session.own_stream(), device).unwrap());
+            c10::cuda::getStreamFromExternal(session.lend_stream(), device).unwrap());
     }
 };
 

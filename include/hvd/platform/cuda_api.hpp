@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "../core/device_error.hpp"
 #include "thread.hpp"
@@ -68,11 +69,55 @@ private:
     int before_ = -1;
 };
 
-// A stream that does not wait for the default stream.
+// Streams that others may use until the process ends, since their handles were lent. One of a
+// communicator that has ended serves the next one.
+class lent_streams {
+public:
+    static lent_streams& of_process() {
+        static lent_streams* const all = new lent_streams;  // it outlives every static object
+        return *all;
+    }
+
+    // Null if there is none that is free.
+    cudaStream_t take(int device, int priority) {
+        const lock_guard lock(mutex_);
+        for (std::size_t i = 0; i < free_.size(); ++i) {
+            if (free_[i].device != device || free_[i].priority != priority) continue;
+            const cudaStream_t stream = free_[i].stream;
+            free_.erase(free_.begin() + std::ptrdiff_t(i));
+            return stream;
+        }
+        return nullptr;
+    }
+    void give_back(cudaStream_t stream, int device, int priority) noexcept {
+        try {
+            const lock_guard lock(mutex_);
+            free_.push_back({stream, device, priority});
+        } catch (...) {  // without memory nobody uses it any more
+        }
+    }
+
+private:
+    struct lent {
+        cudaStream_t stream;
+        int device, priority;
+    };
+
+    lent_streams() = default;
+
+    mutex mutex_;
+    std::vector<lent> free_;
+};
+
+// A stream of the current device that does not wait for the default stream.
 class cuda_stream {
 public:
-    explicit cuda_stream(int rank, int priority = 0) {
+    explicit cuda_stream(int rank, int priority = 0) : priority_(priority) {
         const capture_relaxed relaxed;
+        check_cuda(cudaGetDevice(&device_), "cudaGetDevice", rank);
+        stream_ = lent_streams::of_process().take(device_, priority);
+        is_lent_ = stream_ != nullptr;
+        if (is_lent_) return;
         if (priority == 0)
             check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
                        "cudaStreamCreateWithFlags", rank);
@@ -84,13 +129,22 @@ public:
     cuda_stream& operator=(const cuda_stream&) = delete;
     ~cuda_stream() {
         const capture_relaxed relaxed;
-        cudaStreamDestroy(stream_);
+        if (is_lent_) lent_streams::of_process().give_back(stream_, device_, priority_);
+        else cudaStreamDestroy(stream_);
     }
 
     cudaStream_t get() const noexcept { return stream_; }
 
+    // For others that may use the handle for as long as the process lives, as allocators do.
+    cudaStream_t lend() noexcept {
+        is_lent_ = true;
+        return stream_;
+    }
+
 private:
     cudaStream_t stream_ = nullptr;
+    int device_ = 0, priority_;
+    bool is_lent_ = false;
 };
 
 // Waits for the copies under way before a scope frees the memory it declared earlier, also when an
