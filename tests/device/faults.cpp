@@ -270,8 +270,8 @@ TEST_CASE("a timeout holds while plans, arenas and communicators end beside the 
             hvd::communicator<nccl> waiting(world, {.timeout = 300ms * slowness});
             auto other =
                 std::make_optional<hvd::communicator<nccl>>(world, hvd::communicator_options{});
-            auto planned = std::make_optional(
-                other->plan_allreduce(hvd::fuse(y.view(), z.view()), hvd::sum));
+            auto planned =
+                std::make_optional(other->plan_allreduce(hvd::fuse(y.view(), z.view()), hvd::sum));
             auto memory = std::make_unique<hvd::device_arena>(*other, 4096);
             planned->run();
             waiting.barrier();

@@ -99,7 +99,7 @@ int unsafe(const char* function);
 cudaError_t refused(cudaStream_t stream);
 cudaError_t refused_in_capture(cudaStream_t stream);  // for a wait by the host
 cudaStream_t resolved(cudaStream_t stream);           // the default streams of this thread
-int& last_error();  // of this thread, until cudaGetLastError
+int& last_error();                                    // of this thread, until cudaGetLastError
 int device_of_this_thread();
 int device_of(cudaStream_t stream);
 bool allocate_on_device(void** pointer, std::size_t bytes);

@@ -49,7 +49,7 @@ cudaError_t refused_launch(cudaStream_t stream) {
     return emulation::refused(stream);
 }
 
-// What each device has loaded, by the number of the kernel.
+// The kernels that each device has loaded.
 std::array<std::array<std::atomic<bool>, 3>, 8> loaded{};
 enum kernel { tiles_kernel, update_kernel, feedback_kernel };
 

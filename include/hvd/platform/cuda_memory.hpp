@@ -31,7 +31,7 @@ public:
         if (has_graves_.load()) free_buried();
     }
 
-    // Of calls for which only streams wait, their watcher knows.
+    // A watcher knows of the calls for which only streams wait.
     void add(void* watcher, bool (*is_idle)(void*)) {
         const lock_guard lock(mutex_);
         watchers_.push_back({watcher, is_idle});

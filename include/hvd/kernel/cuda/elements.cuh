@@ -100,10 +100,10 @@ template <class... Kernels>
 cudaError_t load_all(Kernels*... kernels) {
     cudaError_t code = cudaSuccess;
     cudaFuncAttributes attributes;
-    static_cast<void>(((code = cudaFuncGetAttributes(&attributes,
-                                                     reinterpret_cast<const void*>(kernels)),
-                        code == cudaSuccess) &&
-                       ...));
+    static_cast<void>(
+        ((code = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernels)),
+          code == cudaSuccess) &&
+         ...));
     return code;
 }
 
