@@ -215,6 +215,13 @@ class DataService(unittest.TestCase):
         self.assertIn("rank 0 of the data service has not written it after 0.3 seconds: it does not exist", process.communicate(timeout=PATIENCE)[1])
         self.assertEqual(process.returncode, 1)
 
+    def test_shared_memory_is_switched_off_in_the_file(self):
+        for options, said in (([], None), (["--no-shared-memory"], False)):
+            rank = self.start_rank(0, 1, *options)
+            self.finish(self.start_trainers(1))
+            self.assertEqual(json.loads(self.config.read_text()).get("shared_memory"), said)
+            self.end([rank])
+
     def test_progress_is_a_line_a_second(self):
         rank = self.start_rank(0, 1, "--progress")
         self.finish(self.start_trainers(1))

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 
+#include "lent_slots.hpp"
 #include "members.hpp"
 #include "request_board.hpp"
 
@@ -61,8 +62,9 @@ private:
             }
             connected_.store(false);
             link_ = service_link();
-            for (const auto& [number, open] : open_) shared_.board.give_back(open);
+            for (const auto& each : open_) shared_.board.give_back(each.request);
             open_.clear();
+            slots_ = lent_slots();
             if (!is_ending()) sleep_until_woken(wakes_, service_rest);
         }
     }
@@ -70,6 +72,8 @@ private:
     bool connect() {
         service_dial dial(shared_.secret, shared_.mine, most_batch_bytes);
         if (dial.to(place_.addresses, link_)) {
+            const std::uint64_t host = shared_.mine.host;
+            slots_ = lent_slots(host != 0 && dial.theirs().host == host);
             connected_.store(true);
             return true;
         }
@@ -104,9 +108,15 @@ private:
             const std::optional<open_request> next = shared_.board.next();
             if (!next) break;
             if (open_.empty()) progress_ = now();
-            open_.emplace_back(++number_, *next);
-            if (!link_.send(service_frame::ask_batch, number_, plain_bytes_of(next->batch),
-                            now() + shared_.timeout))
+            open_.push_back({++number_, *next, {}});
+            const time_point until = now() + shared_.timeout;
+            if (slots_.needs_arena(shared_.credit.load()) &&
+                !link_.send(service_frame::arena, number_, slots_.offer(), until))
+                return false;
+            open_.back().slot = slots_.take();
+            service_request request{next->batch};
+            if (open_.back().slot) request.slot = open_.back().slot.number();
+            if (!link_.send(service_frame::ask_batch, number_, plain_bytes_of(request), until))
                 return false;
         }
         return true;
@@ -121,17 +131,34 @@ private:
             }
     }
     bool take_answer() {
-        const service_frame kind = link_.head().kind;
-        if (open_.empty() || link_.head().number != open_.front().first ||
-            (kind != service_frame::batch && kind != service_frame::failed)) {
+        service_answer answer;
+        if (open_.empty() || link_.head().number != open_.front().number || !read(answer)) {
             note("it sent what was not asked for");
             return false;
         }
-        shared_.board.answer(open_.front().second,
-                             {kind == service_frame::failed, link_.take_contents()});
+        shared_.board.answer(open_.front().request, std::move(answer));
         open_.pop_front();
         progress_ = now();
         return ask();
+    }
+
+    bool read(service_answer& answer) {
+        const service_frame kind = link_.head().kind;
+        batch_arena::slot slot = std::move(open_.front().slot);
+        if (kind == service_frame::in_slot) {
+            std::uint64_t bytes = 0;
+            if (!slot || link_.contents().size() != sizeof bytes) return false;
+            std::memcpy(&bytes, link_.contents().data(), sizeof bytes);
+            if (bytes > slot.capacity()) return false;
+            slot.holds(std::size_t(bytes));
+            answer.slot = std::move(slot);
+            return true;
+        }
+        answer.is_failure = kind == service_frame::failed;
+        if (!answer.is_failure && kind != service_frame::batch) return false;
+        if (!answer.is_failure) slots_.came_by_connection(link_.contents().size(), slot);
+        answer.buffer = link_.take_contents();
+        return true;
     }
 
     void note(std::string_view why) {
@@ -145,7 +172,13 @@ private:
     mutex mutex_;
     message why_;
     service_link link_;
-    std::deque<std::pair<std::uint64_t, open_request>> open_;  // in the order of their answers
+    struct asked {
+        std::uint64_t number;
+        open_request request;
+        batch_arena::slot slot;
+    };
+    lent_slots slots_;
+    std::deque<asked> open_;  // in the order of their answers
     std::uint64_t number_ = 0;
     time_point progress_ = 0;
     atomic<bool> connected_{false}, ending_{false};
@@ -202,6 +235,7 @@ private:
             config.dispatchers > 0 ? std::uint32_t(mine.rank % config.dispatchers) : 0;
         made.rank = mine.rank;
         made.size = mine.size;
+        made.host = sharing_host(config.shared_memory);
         return made;
     }
 

@@ -14,14 +14,22 @@
 #include "../../platform/thread.hpp"
 #include "../../protocol/agreement.hpp"
 #include "../batch_plan.hpp"
+#include "batch_arena.hpp"
+#include "byte_buffer.hpp"
 #include "service_statistics.hpp"
 
 namespace hvd::inline v0::detail {
 
-// The answer to a request: a batch, or a failure, as bytes.
+// The answer to a request: a batch, or a failure, as bytes. They came by the connection or lie in
+// a slot.
 struct service_answer {
     bool is_failure = false;
-    std::vector<std::byte> bytes;
+    byte_buffer buffer;
+    batch_arena::slot slot;
+
+    std::span<const std::byte> bytes() const {
+        return slot ? slot.contents() : std::span<const std::byte>(buffer);
+    }
 };
 
 // A request for a batch of the run of that number.
@@ -126,7 +134,8 @@ public:
             std::swap(taken, slots_[step % slots_.size()]);
             ++taken_;
             ++counts_.batches;
-            counts_.bytes += taken->bytes.size();
+            counts_.bytes += taken->bytes().size();
+            counts_.in_shared_memory += taken->slot ? 1u : 0u;
             waited_ += now() - since;
         }
         --waiting_;

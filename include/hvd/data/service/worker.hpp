@@ -6,6 +6,7 @@
 
 #include "../../core/message_sink.hpp"
 #include "../batch.hpp"
+#include "batch_arena.hpp"
 #include "members.hpp"
 #include "service_config.hpp"
 
@@ -72,6 +73,7 @@ private:
         hvd::detail::service_hello mine;
         mine.role = hvd::detail::service_role::worker;
         mine.job = hvd::detail::job_number(config.job_id);
+        mine.host = hvd::detail::sharing_host(config.shared_memory);
         mine.dispatcher = std::uint32_t(options.dispatcher);
         return mine;
     }
@@ -90,35 +92,63 @@ private:
                                      ": build both from one header, with one compiler");
         };
         if (!hvd::detail::answer_hello(link, mine, theirs, why_not)) return;
-        while (link.wait() && answer(link)) continue;
+        hvd::detail::opened_arena arena;
+        while (link.wait() && answer(link, arena)) continue;
     }
 
-    bool answer(hvd::detail::service_link& link) {
+    bool answer(hvd::detail::service_link& link, hvd::detail::opened_arena& arena) {
+        using hvd::detail::service_frame;
+        hvd::detail::arena_offer offer;
+        if (link.head().kind == service_frame::arena && copied(link.contents(), offer)) {
+            arena = hvd::detail::opened_arena(offer);
+            return true;
+        }
+        hvd::detail::service_request request;
+        return link.head().kind == service_frame::ask_batch && copied(link.contents(), request) &&
+               answer(link, request.batch, arena.slot(request.slot));
+    }
+
+    // A frame's contents, if they have the size of a T.
+    template <class T>
+    static bool copied(std::span<const std::byte> contents, T& to) {
+        if (contents.size() != sizeof to) return false;
+        std::memcpy(&to, contents.data(), sizeof to);
+        return true;
+    }
+
+    bool answer(hvd::detail::service_link& link, const batch_request& request,
+                std::span<std::byte> slot) {
         using hvd::detail::service_frame;
         const std::uint64_t number = link.head().number;
-        batch_request request;
-        if (link.head().kind != service_frame::ask_batch ||
-            link.contents().size() != sizeof request)
-            return false;
-        std::memcpy(&request, link.contents().data(), sizeof request);
         hvd::detail::service_failure failure;
         try {
             hvd::detail::checked(request.mine);
             if (request.first >= std::as_const(pipeline_).plan().samples)
                 hvd::detail::refuse(request.mine.rank, "a batch that begins at sample ",
                                     request.first, " of ", std::as_const(pipeline_).plan().samples);
-            const std::vector<std::byte> bytes = hvd::detail::encoded(pipeline_.make(request));
+            const auto made = pipeline_.make(request);
+            const hvd::detail::gathered_bytes bytes = hvd::detail::encoded(made);
             if (bytes.size() > hvd::detail::most_batch_bytes)
                 hvd::detail::refuse(request.mine.rank, "a batch of ", bytes.size(),
                                     " bytes: at most ", hvd::detail::most_batch_bytes, " go");
             made_.add(1);
-            return link.send(service_frame::batch, number, bytes);
+            return send(link, number, bytes, slot);
         } catch (const stage_error& e) {
             failure = {e.stage(), e.sample(), e.what()};
         } catch (const std::exception& e) {
             failure = {-1, 0, e.what()};
         }
         return link.send(service_frame::failed, number, hvd::detail::encoded(failure));
+    }
+
+    static bool send(hvd::detail::service_link& link, std::uint64_t number,
+                     const hvd::detail::gathered_bytes& bytes, std::span<std::byte> slot) {
+        using hvd::detail::service_frame;
+        const std::uint64_t size = bytes.size();
+        if (size <= hvd::detail::service_head::most_authenticated || size > slot.size())
+            return link.send_gathered(service_frame::batch, number, bytes);
+        bytes.copy_to(slot.data());
+        return link.send(service_frame::in_slot, number, hvd::detail::plain_bytes_of(size));
     }
 
     void stay_registered() {
