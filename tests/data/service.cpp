@@ -440,6 +440,117 @@ TEST_CASE("who does not know the secret gets nothing from a worker, and others a
     CHECK(batches_of(remote, 0) == batches_of(expected, 0));
 }
 
+// ---- several trainings --------------------------------------------------------------------------
+
+namespace {
+
+// Two trainings of a worker, which has both as soon as it is made.
+struct two_trainings {
+    explicit two_trainings(data::worker_options options = {}, int ranks = 1)
+        : served(start_worker(config, 500, options)) {
+        config.worker_addresses = {"127.0.0.1:" + std::to_string(served->port())};
+        for (int i = 0; i < 2; ++i)
+            remote.push_back(pipeline_of(500) |
+                             data::send_to_data_service(config, ranks == 2 ? i : 0, ranks));
+        for (const auto& each : remote)
+            REQUIRE(becomes_true([&] { return each.statistics().workers == 1; }));
+    }
+    // Checks an epoch of one of them.
+    void run(std::size_t which, std::uint64_t epoch = 0, std::chrono::milliseconds each = {}) {
+        data::loader expected(pipeline_of(500), remote[which].mine());
+        data::loader loader(remote[which], {.threads = 0});
+        std::vector<std::vector<int>> got;
+        for (auto& batch : loader.epoch(epoch)) {
+            got.push_back(std::move(batch));
+            std::this_thread::sleep_for(each);
+        }
+        CHECK(got == batches_of(expected, epoch));
+    }
+
+    data::service_config config = data::service_config::make(0, 0);
+    std::unique_ptr<worker> served;
+    std::vector<data::remote_batches<pipeline>> remote;
+};
+
+}  // namespace
+
+TEST_CASE("trainings that ask for the same batches share them, each made once") {
+    two_trainings both;
+    for (const std::uint64_t epoch : {0, 1}) {
+        std::thread other([&] { both.run(1, epoch, 3ms); });
+        both.run(0, epoch);
+        other.join();
+    }
+    CHECK(both.served->made() == 2 * 72);
+    both.remote.pop_back();  // then there is nothing to keep
+    both.run(0, 2);
+    CHECK(both.served->made() == 3 * 72);
+}
+
+TEST_CASE("parts of other ranks are no batches to share, and sharing can be switched off") {
+    two_trainings ranks({}, 2);
+    ranks.run(0);
+    ranks.run(1);
+    CHECK(ranks.served->made() == 2 * 72);
+    two_trainings apart({.shared_bytes = 0});
+    apart.run(0);
+    apart.run(1);
+    CHECK(apart.served->made() == 2 * 72);
+}
+
+TEST_CASE("a training that does not go on holds up another one once, and gets batches made again") {
+    two_trainings both({.shared_bytes = 500, .shared_wait = 300ms});
+    const auto began = std::chrono::steady_clock::now();
+    both.run(0);
+    CHECK(std::chrono::steady_clock::now() - began >= 300ms);
+    CHECK(both.served->made() == 72);
+    both.run(1);
+    CHECK(both.served->made() > 72 + 50);
+    CHECK(both.served->made() < 2 * 72);  // the last ones were still there
+}
+
+TEST_CASE("a training that comes late or leaves in the middle gets and costs nothing") {
+    auto both = std::make_unique<two_trainings>();
+    {
+        data::loader loader(both->remote[1]);
+        loader.resume({5, 0, 70});
+        for (int i = 0; i < 5; ++i) CHECK(loader.next());
+        both->run(0);
+    }
+    both->remote.pop_back();
+    both->run(0, 1);
+}
+
+TEST_CASE("a failure of a batch that trainings share reaches each of them") {
+    std::atomic<int> calls = 0;
+    const auto fails = data::from(numbers_below(20)) | data::map([&](int i) {
+                           if (i == 13) {
+                               ++calls;
+                               std::this_thread::sleep_for(300ms);
+                               throw std::runtime_error("thirteen");
+                           }
+                           return i;
+                       }) |
+                       data::batch(5);
+    data::service_config config = data::service_config::make(0, 0);
+    data::service_worker worker(fails, config);
+    config.worker_addresses = {"127.0.0.1:" + std::to_string(worker.port())};
+    const auto remote = [&] { return fails | data::send_to_data_service(config, 0, 1); };
+    const auto one = remote(), two = remote();
+    for (const auto& each : {one, two})
+        REQUIRE(becomes_true([&] { return each.statistics().workers == 1; }));
+    std::string whys[2];
+    const auto run = [&](const auto& batches, std::string& why) {
+        data::loader loader(batches);
+        why = thrown_by([&] { batches_of(loader, 0); });
+    };
+    std::thread other([&] { run(two, whys[1]); });
+    run(one, whys[0]);
+    other.join();
+    CHECK_HAS(whys[0], "thirteen");
+    CHECK(whys[0] == whys[1]);
+}
+
 // ---- shared memory ------------------------------------------------------------------------------
 
 namespace {

@@ -24,7 +24,8 @@ struct service_client_state {
     std::int64_t timeout;
     request_board board;
     atomic<bool> stopping{false};
-    atomic<std::size_t> credit{1};  // the most open requests of a connection
+    atomic<std::size_t> credit{1};     // the most open requests of a connection
+    atomic<std::size_t> connected{1};  // workers
 };
 
 // The connection of a trainer to one worker, in a thread of its own. It connects again and again. A
@@ -44,7 +45,11 @@ public:
 
     const worker_place& place() const { return place_; }
     bool is_connected() const { return connected_.load(); }
-    void wake() { wakes_.wake(); }
+    // Its place among the connected ones, from 0 on.
+    void wake_as(std::size_t place) {
+        place_among_.store(place);
+        wakes_.wake();
+    }
     message why() {
         const lock_guard held(mutex_);
         return text(why_);
@@ -105,7 +110,8 @@ private:
 
     bool ask() {
         while (open_.size() < shared_.credit.load()) {
-            const std::optional<open_request> next = shared_.board.next();
+            const std::optional<open_request> next =
+                shared_.board.next(place_among_.load(), shared_.connected.load());
             if (!next) break;
             if (open_.empty()) progress_ = now();
             open_.push_back({++number_, *next, {}});
@@ -182,6 +188,7 @@ private:
     std::uint64_t number_ = 0;
     time_point progress_ = 0;
     atomic<bool> connected_{false}, ending_{false};
+    atomic<std::size_t> place_among_{0};
     thread runs_;  // the last member, so that it is joined first
 };
 
@@ -243,14 +250,17 @@ private:
         feeds_.push_back(std::make_unique<worker_feed>(shared_, std::move(place)));
     }
 
-    // Each connection gets its share of the requests, so that no worker has all of them.
+    // Each connection gets its share of the requests, so that no worker has all of them. The feeds
+    // are in the order of their workers' numbers, so the shares are those of other trainings.
     void ask() {
         const lock_guard held(mutex_);
         std::size_t connected = 0;
         for (const auto& feed : feeds_) connected += feed->is_connected() ? 1u : 0u;
         const std::size_t each = connected > 0 ? (ahead_.load() + connected - 1) / connected : 1;
         shared_.credit.store(each > 0 ? each : 1);
-        for (const auto& feed : feeds_) feed->wake();
+        shared_.connected.store(connected > 0 ? connected : 1);
+        std::size_t place = 0;
+        for (const auto& feed : feeds_) feed->wake_as(feed->is_connected() ? place++ : place);
     }
 
     // Follows the dispatcher's list, and gives up if no worker is there for too long.
@@ -297,6 +307,8 @@ private:
         std::erase(feeds_, nullptr);
         for (const worker_place& place : listed)
             if (!has(feeds_, place.id, of_feed)) add(place);
+        std::sort(feeds_.begin(), feeds_.end(),
+                  [&](const auto& a, const auto& b) { return of_feed(a) < of_feed(b); });
     }
 
     void check_patience() {

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdlib>
+#include <optional>
 
 #include "../../core/message_sink.hpp"
 #include "../batch.hpp"
 #include "batch_arena.hpp"
 #include "members.hpp"
 #include "service_config.hpp"
+#include "shared_batches.hpp"
 
 namespace hvd::inline v0::data {
 
@@ -16,6 +18,12 @@ namespace hvd::inline v0::data {
 struct worker_options {
     int dispatcher = 0;      ///< the number of the one that lists it
     std::uint16_t port = 0;  ///< at which it listens; with 0 the system chooses one
+    /// The bytes of batches that one training has taken and another one has not yet. Each of these
+    /// is made once. With 0 nothing is shared.
+    std::size_t shared_bytes = std::size_t(256) << 20;
+    /// The longest time in which a training waits for slower ones, so that they share. After it,
+    /// batches that they have not taken are made for them again.
+    time_span shared_wait = time_span::of_nanoseconds(hvd::detail::tuning::second);
 };
 
 /// Makes the batches of a pipeline for trainers, in a thread for each of them.
@@ -34,6 +42,7 @@ public:
         : pipeline_(std::move(pipeline)),
           mine_(hello(config, options)),
           has_dispatcher_(config.dispatchers > 0),
+          shared_(options.shared_bytes, options.shared_wait.nanoseconds),
           server_(hvd::detail::service_secret(config.key, "the config's key"), options.port),
           registration_(config, mine_),
           wakes_(-1),
@@ -64,6 +73,9 @@ public:
     }
 
 private:
+    using shared_batches = hvd::detail::shared_batches<batch_type>;
+    using member = typename shared_batches::member;
+
     static hvd::detail::service_hello hello(const service_config& config,
                                             const worker_options& options) {
         if (config.dispatchers > 0 &&
@@ -85,18 +97,22 @@ private:
     void serve(hvd::detail::service_link& link) {
         hvd::detail::service_hello mine = mine_, theirs;
         mine.fingerprint = std::as_const(pipeline_).plan().fingerprint;
+        std::optional<member> me;
         const auto why_not = [&](const hvd::detail::service_hello& hello) {
-            if (hello.fingerprint == mine.fingerprint) return hvd::detail::message();
+            if (hello.fingerprint == mine.fingerprint) {
+                me.emplace(shared_, part{hello.rank, hello.size});
+                return hvd::detail::message();
+            }
             return hvd::detail::text("the worker's pipeline has the fingerprint ", mine.fingerprint,
                                      ", and the trainer's has ", hello.fingerprint,
                                      ": build both from one header, with one compiler");
         };
         if (!hvd::detail::answer_hello(link, mine, theirs, why_not)) return;
         hvd::detail::opened_arena arena;
-        while (link.wait() && answer(link, arena)) continue;
+        while (link.wait() && answer(link, arena, *me)) continue;
     }
 
-    bool answer(hvd::detail::service_link& link, hvd::detail::opened_arena& arena) {
+    bool answer(hvd::detail::service_link& link, hvd::detail::opened_arena& arena, member& me) {
         using hvd::detail::service_frame;
         hvd::detail::arena_offer offer;
         if (link.head().kind == service_frame::arena && copied(link.contents(), offer)) {
@@ -105,7 +121,7 @@ private:
         }
         hvd::detail::service_request request;
         return link.head().kind == service_frame::ask_batch && copied(link.contents(), request) &&
-               answer(link, request.batch, arena.slot(request.slot));
+               answer(link, request.batch, arena.slot(request.slot), me);
     }
 
     // A frame's contents, if they have the size of a T.
@@ -117,7 +133,7 @@ private:
     }
 
     bool answer(hvd::detail::service_link& link, const batch_request& request,
-                std::span<std::byte> slot) {
+                std::span<std::byte> slot, member& me) {
         using hvd::detail::service_frame;
         const std::uint64_t number = link.head().number;
         hvd::detail::service_failure failure;
@@ -126,19 +142,23 @@ private:
             if (request.first >= std::as_const(pipeline_).plan().samples)
                 hvd::detail::refuse(request.mine.rank, "a batch that begins at sample ",
                                     request.first, " of ", std::as_const(pipeline_).plan().samples);
-            const auto made = pipeline_.make(request);
-            const hvd::detail::gathered_bytes bytes = hvd::detail::encoded(made);
-            if (bytes.size() > hvd::detail::most_batch_bytes)
-                hvd::detail::refuse(request.mine.rank, "a batch of ", bytes.size(),
+            const auto prepared = shared_.get(me, request, [&] { return make(request); });
+            if (prepared->bytes.size() > hvd::detail::most_batch_bytes)
+                hvd::detail::refuse(request.mine.rank, "a batch of ", prepared->bytes.size(),
                                     " bytes: at most ", hvd::detail::most_batch_bytes, " go");
-            made_.add(1);
-            return send(link, number, bytes, slot);
+            return send(link, number, prepared->bytes, slot);
         } catch (const stage_error& e) {
             failure = {e.stage(), e.sample(), e.what()};
         } catch (const std::exception& e) {
             failure = {-1, 0, e.what()};
         }
         return link.send(service_frame::failed, number, hvd::detail::encoded(failure));
+    }
+
+    made_batch<batch_type> make(const batch_request& request) {
+        auto made = pipeline_.make(request);
+        made_.add(1);
+        return made;
     }
 
     static bool send(hvd::detail::service_link& link, std::uint64_t number,
@@ -183,6 +203,7 @@ private:
     Pipeline pipeline_;
     hvd::detail::service_hello mine_;
     bool has_dispatcher_;
+    shared_batches shared_;
     hvd::detail::service_server server_;
     hvd::detail::dispatcher_link registration_;
     hvd::detail::wake_up wakes_;
