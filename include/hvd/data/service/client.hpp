@@ -23,6 +23,7 @@ struct service_client_state {
     service_hello mine;
     std::int64_t timeout;
     request_board board;
+    spare_buffers spares;
     atomic<bool> stopping{false};
     atomic<std::size_t> credit{1};     // the most open requests of a connection
     atomic<std::size_t> connected{1};  // workers
@@ -79,6 +80,7 @@ private:
         if (dial.to(place_.addresses, link_)) {
             const std::uint64_t host = shared_.mine.host;
             slots_ = lent_slots(host != 0 && dial.theirs().host == host);
+            link_.use(shared_.spares);
             connected_.store(true);
             return true;
         }
@@ -223,6 +225,9 @@ public:
     service_answer take(const data::batch_request& batch) {
         return shared_.board.take(batch, [this] { ask(); });
     }
+
+    // The answer was read.
+    void give_back(service_answer answer) { shared_.spares.give_back(std::move(answer.buffer)); }
 
     data::service_statistics statistics() {
         data::service_statistics s = shared_.board.statistics();

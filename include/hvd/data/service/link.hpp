@@ -65,6 +65,8 @@ public:
         return {reinterpret_cast<const char*>(contents_.data()), contents_.size()};
     }
     byte_buffer take_contents() { return std::exchange(contents_, byte_buffer()); }
+    // Contents go into these, which live as long.
+    void use(spare_buffers& spares) { spares_ = &spares; }
     // The reason why the connection is over.
     std::string_view why() const { return why_; }
 
@@ -173,7 +175,8 @@ private:
                                 " go");
             return false;
         }
-        contents_ = byte_buffer(std::size_t(head_.bytes));
+        const std::size_t bytes = std::size_t(head_.bytes);
+        contents_ = spares_ != nullptr ? spares_->take(bytes) : byte_buffer(bytes);
         return true;
     }
     bool accept_contents() {
@@ -225,6 +228,7 @@ private:
     service_head head_;
     std::size_t have_ = 0, taken_ = 0;
     byte_buffer contents_;
+    spare_buffers* spares_ = nullptr;
     message why_;
 };
 

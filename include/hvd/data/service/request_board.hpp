@@ -141,17 +141,19 @@ public:
         asks();
         mutex_.lock();
         const time_point since = now();
-        std::optional<service_answer> taken;
+        service_answer taken;
         std::exception_ptr failure;
         while (run == run_ && !(failure = failure_) && !has(step)) changed_.wait(mutex_);
         if (run != run_) failure = std::make_exception_ptr(usage_error(-1, "hvd: its epoch ended"));
         if (!failure) {
-            std::swap(taken, slots_[step % slots_.size()]);
+            std::optional<service_answer>& slot = slots_[step % slots_.size()];
+            taken = std::move(*slot);
+            slot.reset();
             is_asked_[step % slots_.size()] = false;
             ++taken_;
             ++counts_.batches;
-            counts_.bytes += taken->bytes().size();
-            counts_.in_shared_memory += taken->slot ? 1u : 0u;
+            counts_.bytes += taken.bytes().size();
+            counts_.in_shared_memory += taken.slot ? 1u : 0u;
             waited_ += now() - since;
         }
         --waiting_;
@@ -159,7 +161,7 @@ public:
         changed_.notify_all();
         if (failure) std::rethrow_exception(failure);
         asks();
-        return *std::move(taken);
+        return taken;
     }
 
 private:
