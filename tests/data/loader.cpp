@@ -207,6 +207,21 @@ TEST_CASE("an exception reaches the trainer after the batches before it, with st
     }
 }
 
+TEST_CASE("a failure of a batch of which a rank has no sample names none") {
+    const auto collate = [](std::vector<int> samples) {
+        if (samples.empty()) throw std::runtime_error("nothing here");
+        return samples;
+    };
+    data::loader loader(data::from(numbers_below(10)) | data::batch(2, collate), hvd::part{2, 3});
+    try {
+        static_cast<void>(loader.next());
+        FAIL("no exception");
+    } catch (const data::stage_error& e) {
+        CHECK(std::string(e.what()) == "stage 1 (batch), no sample of epoch 0: nothing here");
+        CHECK(e.sample() == data::stage_error::no_sample);
+    }
+}
+
 TEST_CASE("an exception of each kind of stage names it") {
     const auto text_of = [](const auto& pipeline) {
         data::loader loader(pipeline, hvd::part{});

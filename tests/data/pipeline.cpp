@@ -261,6 +261,31 @@ TEST_CASE("a fingerprint follows types, options and the user's version") {
     CHECK(made(batches | data::prefetch(7)) == made(batches));
 }
 
+TEST_CASE("an array stays where it is, and batches of bool are vectors") {
+    int numbers[] = {1, 2, 3, 4};
+    const bool flags[] = {true, false, false, true};
+    data::loader loader(data::from(numbers) | data::batch(3), hvd::part{});
+    numbers[1] = 20;
+    CHECK(*loader.next() == std::vector<int>{1, 20, 3});
+    data::loader pairs(data::from(data::zip(numbers, flags)) | data::batch(2), hvd::part{});
+    CHECK(pairs.next()->at(0) == std::tuple(1, true));
+    data::loader bits(
+        data::from(flags) | data::map([](bool x) { return std::array{x, !x}; }) | data::batch(2),
+        hvd::part{});
+    CHECK(*bits.next() == std::vector<std::array<bool, 2>>{{true, false}, {false, true}});
+    data::loader single(data::from(flags) | data::batch(4), hvd::part{});
+    CHECK(*single.next() == std::vector<bool>{true, false, false, true});
+}
+
+TEST_CASE("a usage error of code that knows no rank names none") {
+    try {
+        static_cast<void>(data::batch(0));
+        FAIL("no exception");
+    } catch (const hvd::usage_error& e) {
+        CHECK(std::string(e.what()) == "hvd: data::batch of 0 samples, and at least 1");
+    }
+}
+
 TEST_CASE("vectors, spans and several sources are sources") {
     std::vector<int> numbers = numbers_below(6);
     const std::span<int> part(numbers.data(), 3);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -438,6 +440,229 @@ TEST_CASE("who does not know the secret gets nothing from a worker, and others a
     CHECK(batches_of(remote, 0) == batches_of(expected, 0));
 }
 
+// ---- several trainings --------------------------------------------------------------------------
+
+namespace {
+
+// Two trainings of a worker, which has both as soon as it is made.
+struct two_trainings {
+    explicit two_trainings(data::worker_options options = {}, int ranks = 1)
+        : served(start_worker(config, 500, options)) {
+        config.worker_addresses = {"127.0.0.1:" + std::to_string(served->port())};
+        for (int i = 0; i < 2; ++i)
+            remote.push_back(pipeline_of(500) |
+                             data::send_to_data_service(config, ranks == 2 ? i : 0, ranks));
+        for (const auto& each : remote)
+            REQUIRE(becomes_true([&] { return each.statistics().workers == 1; }));
+    }
+    // Checks an epoch of one of them.
+    void run(std::size_t which, std::uint64_t epoch = 0, std::chrono::milliseconds each = {}) {
+        data::loader expected(pipeline_of(500), remote[which].mine());
+        data::loader loader(remote[which], {.threads = 0});
+        std::vector<std::vector<int>> got;
+        for (auto& batch : loader.epoch(epoch)) {
+            got.push_back(std::move(batch));
+            std::this_thread::sleep_for(each);
+        }
+        CHECK(got == batches_of(expected, epoch));
+    }
+
+    data::service_config config = data::service_config::make(0, 0);
+    std::unique_ptr<worker> served;
+    std::vector<data::remote_batches<pipeline>> remote;
+};
+
+}  // namespace
+
+TEST_CASE("trainings that ask for the same batches share them, each made once") {
+    two_trainings both;
+    for (const std::uint64_t epoch : {0, 1}) {
+        std::thread other([&] { both.run(1, epoch, 3ms); });
+        both.run(0, epoch);
+        other.join();
+    }
+    CHECK(both.served->made() == 2 * 72);
+    both.remote.pop_back();  // then there is nothing to keep
+    both.run(0, 2);
+    CHECK(both.served->made() == 3 * 72);
+}
+
+TEST_CASE("parts of other ranks are no batches to share, and sharing can be switched off") {
+    two_trainings ranks({}, 2);
+    ranks.run(0);
+    ranks.run(1);
+    CHECK(ranks.served->made() == 2 * 72);
+    two_trainings apart({.shared_bytes = 0});
+    apart.run(0);
+    apart.run(1);
+    CHECK(apart.served->made() == 2 * 72);
+}
+
+TEST_CASE("a training that does not go on holds up another one once, and gets batches made again") {
+    two_trainings both({.shared_bytes = 500, .shared_wait = 300ms});
+    const auto began = std::chrono::steady_clock::now();
+    both.run(0);
+    CHECK(std::chrono::steady_clock::now() - began >= 300ms);
+    CHECK(both.served->made() == 72);
+    both.run(1);
+    CHECK(both.served->made() > 72 + 50);
+    CHECK(both.served->made() < 2 * 72);  // the last ones were still there
+}
+
+TEST_CASE("a training that comes late or leaves in the middle gets and costs nothing") {
+    auto both = std::make_unique<two_trainings>();
+    {
+        data::loader loader(both->remote[1]);
+        loader.resume({5, 0, 70});
+        for (int i = 0; i < 5; ++i) CHECK(loader.next());
+        both->run(0);
+    }
+    both->remote.pop_back();
+    both->run(0, 1);
+}
+
+TEST_CASE("a failure of a batch that trainings share reaches each of them") {
+    std::atomic<int> calls = 0;
+    const auto fails = data::from(numbers_below(20)) | data::map([&](int i) {
+                           if (i == 13) {
+                               ++calls;
+                               std::this_thread::sleep_for(300ms);
+                               throw std::runtime_error("thirteen");
+                           }
+                           return i;
+                       }) |
+                       data::batch(5);
+    data::service_config config = data::service_config::make(0, 0);
+    data::service_worker worker(fails, config);
+    config.worker_addresses = {"127.0.0.1:" + std::to_string(worker.port())};
+    const auto remote = [&] { return fails | data::send_to_data_service(config, 0, 1); };
+    const auto one = remote(), two = remote();
+    for (const auto& each : {one, two})
+        REQUIRE(becomes_true([&] { return each.statistics().workers == 1; }));
+    std::string whys[2];
+    const auto run = [&](const auto& batches, std::string& why) {
+        data::loader loader(batches);
+        why = thrown_by([&] { batches_of(loader, 0); });
+    };
+    std::thread other([&] { run(two, whys[1]); });
+    run(one, whys[0]);
+    other.join();
+    CHECK_HAS(whys[0], "thirteen");
+    CHECK(whys[0] == whys[1]);
+}
+
+// ---- shared memory ------------------------------------------------------------------------------
+
+namespace {
+
+// Batches of so many bytes and some more in each next one.
+auto large_batches(std::size_t bytes, std::size_t more = 0) {
+    return data::from(numbers_below(60)) | data::map([bytes, more](int i) {
+               return std::vector<int>((bytes + std::size_t(i) * more) / sizeof(int), i);
+           }) |
+           data::shuffle({.seed = 2}) | data::batch(1, data::concatenate);
+}
+
+struct large_service {
+    explicit large_service(std::size_t bytes, std::size_t more = 0)
+        : pipeline(large_batches(bytes, more)), one(pipeline, config), two(pipeline, config) {
+        config.worker_addresses = {"127.0.0.1:" + std::to_string(one.port()),
+                                   "127.0.0.1:" + std::to_string(two.port())};
+    }
+    // Checks the batches of an epoch, and returns its statistics.
+    data::service_statistics run(std::size_t ahead = 6) {
+        const auto batches =
+            pipeline | data::send_to_data_service(config, 0, 1) | data::prefetch(ahead);
+        data::loader expected(pipeline, hvd::part{});
+        data::loader remote(batches, {.threads = 3});
+        expected.begin_epoch(1);
+        remote.begin_epoch(1);
+        while (const auto batch = expected.next()) {
+            const auto got = remote.next();
+            REQUIRE(got);
+            CHECK(got->values == batch->values);
+        }
+        CHECK_FALSE(remote.next());
+        CHECK(batches.statistics().batches == 60);
+        return batches.statistics();
+    }
+
+    decltype(large_batches(1)) pipeline;
+    data::service_config config = data::service_config::make(0, 0);
+    data::service_worker<decltype(large_batches(1))> one, two;
+};
+
+}  // namespace
+
+TEST_CASE("large batches go by shared memory once their size is known, also if they grow") {
+    CHECK(large_service(100000).run().in_shared_memory > 40);
+    CHECK(large_service(100000).run(0).in_shared_memory > 55);
+    CHECK(large_service(5000, 20000).run().in_shared_memory > 20);
+    CHECK(large_service(1000).run().in_shared_memory == 0);  // these are authenticated
+}
+
+TEST_CASE("shared memory can be switched off, and is not used between hosts") {
+    large_service service(100000);
+    SUBCASE("by the config") { service.config.shared_memory = false; }
+    SUBCASE("a trainer of another host") { ::setenv("HVD_HOST_ID", "another", 1); }
+    CHECK(service.run().in_shared_memory == 0);
+    ::unsetenv("HVD_HOST_ID");
+}
+
+TEST_CASE("without memory for an arena batches go by the connection") {
+    large_service service(100000);
+    struct rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    const struct rlimit little{200000, before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &little) == 0);
+    const auto s = service.run();
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+    CHECK(s.in_shared_memory == 0);
+}
+
+TEST_CASE("a worker opens no arena but the one that a trainer drew a number for") {
+    const auto arena = hvd::detail::batch_arena::make(3, 65536);
+    REQUIRE(arena);
+    const hvd::detail::arena_offer good = arena->offer();
+    const hvd::detail::opened_arena opened(good);
+    CHECK(opened.slot(2).size() == 65536);
+    CHECK(opened.slot(3).empty());
+    CHECK(opened.slot(UINT64_MAX).empty());
+    const auto refuses = [&](auto change) {
+        hvd::detail::arena_offer wrong = good;
+        change(wrong);
+        return hvd::detail::opened_arena(wrong).slot(0).empty();
+    };
+    CHECK_FALSE(refuses([](auto&) {}));
+    CHECK(refuses([](auto& o) { o.number[0] ^= std::byte(1); }));
+    CHECK(refuses([](auto& o) { o.slots = 0; }));
+    CHECK(refuses([](auto& o) { o.slots = 4; }));
+    CHECK(refuses([](auto& o) { o.slots = UINT64_MAX / 65536 + 1; }));
+    CHECK(refuses([](auto& o) { o.slot_bytes = 0; }));
+    CHECK(refuses([](auto& o) { o.slot_bytes = UINT64_MAX; }));
+    CHECK(refuses([](auto& o) { ++o.ticket.file; }));
+    CHECK(refuses([](auto& o) { std::strcpy(o.ticket.path, "/hvd-1-2"); }));
+    CHECK(refuses([](auto& o) { std::memset(o.ticket.path, '/', sizeof o.ticket.path); }));
+}
+
+TEST_CASE("slots come back when answers are dropped, and an arena lives as long as they") {
+    auto arena = hvd::detail::batch_arena::make(2, 65536);
+    REQUIRE(arena);
+    const hvd::detail::opened_arena worker(arena->offer());
+    auto first = arena->take();
+    {
+        const auto second = arena->take();
+        CHECK(second.number() != first.number());
+        CHECK_FALSE(arena->take());
+    }
+    CHECK(arena->take());
+    worker.slot(first.number())[7] = std::byte(42);
+    first.holds(8);
+    arena.reset();
+    CHECK(first.contents().size() == 8);
+    CHECK(first.contents()[7] == std::byte(42));
+}
+
 // ---- a dispatcher -------------------------------------------------------------------------------
 
 TEST_CASE("trainers find the workers of a dispatcher, also those that come later") {
@@ -517,6 +742,7 @@ TEST_CASE("a config file has what was written, and is for its owner alone") {
     written.addresses = {{"10.0.0.1:4000", "[fe00::1]:4000"}, {"10.0.0.2:4001"}};
     written.worker_addresses = {"node \"7\":1"};
     written.timeout = 1500ms;
+    written.shared_memory = false;
     written.write(at.file("c"));
     struct stat status{};
     REQUIRE(::stat(at.file("c").c_str(), &status) == 0);
@@ -532,6 +758,7 @@ TEST_CASE("a config file has what was written, and is for its owner alone") {
     CHECK(read.worker_addresses == written.worker_addresses);
     CHECK(read.key == written.key);
     CHECK(read.timeout.nanoseconds == 1'500'000'000);
+    CHECK_FALSE(read.shared_memory);
     CHECK(data::service_config::make(1, 1).key != written.key);
 }
 
@@ -565,6 +792,7 @@ TEST_CASE("files that are no config files are refused with their names") {
         {replaced("\"addresses\": []", "\"addresses\": [[7]]"), "an address that is no text"},
         {replaced("\"key\": \"", "\"key\": \"a"), "key has 65 characters"},
         {replaced("\"timeout\": 60", "\"timeout\": 0"), "timeout is 0"},
+        {replaced("}", ", \"shared_memory\": 1}"), "shared_memory is 1, and true or false"},
         {std::string((1 << 20) + 1, ' '), "it has 1048577 bytes, and at most 1048576"},
     };
     for (const wrong& w : all) {
@@ -622,10 +850,18 @@ TEST_CASE("a reader waits for the file, its dispatchers and its job") {
 namespace {
 
 template <class Batch>
+std::vector<std::byte> bytes_of(const data::made_batch<Batch>& made) {
+    const hvd::detail::gathered_bytes gathered = hvd::detail::encoded(made);
+    std::vector<std::byte> all(gathered.size());
+    gathered.copy_to(all.data());
+    return all;
+}
+
+template <class Batch>
 Batch sent(const Batch& batch) {
     data::made_batch<Batch> made{batch, 3, "a reason"};
-    const auto got =
-        hvd::detail::decoded_batch<Batch>(std::span<const std::byte>(hvd::detail::encoded(made)));
+    const std::vector<std::byte> bytes = bytes_of(made);
+    const auto got = hvd::detail::decoded_batch<Batch>(bytes);
     CHECK(got.skipped == 3);
     CHECK(std::string_view(got.last_failure) == "a reason");
     return got.batch;
@@ -648,11 +884,17 @@ TEST_CASE("batches of all of hvd's own kinds arrive as they were sent") {
     const auto ragged = sent(data::ragged_rows<char>{{'a', 'b'}, {0, 1, 1, 2}});
     CHECK(ragged.values == std::vector<char>{'a', 'b'});
     CHECK(ragged.offsets == std::vector<std::size_t>{0, 1, 1, 2});
+    // large pieces, and one that begins at an odd place
+    const auto long_one = numbers_below(5000);
+    CHECK(sent(long_one) == long_one);
+    const std::tuple<std::vector<int>, std::vector<char>, std::vector<int>> several{
+        long_one, std::vector<char>(4099, 'x'), long_one};
+    CHECK(sent(several) == several);
 }
 
 TEST_CASE("an answer that is cut short is refused, wherever it is cut") {
     const auto whole =
-        hvd::detail::encoded(data::made_batch<std::vector<std::string>>{{"ab", "c"}, 1, "reason"});
+        bytes_of(data::made_batch<std::vector<std::string>>{{"ab", "c"}, 1, "reason"});
     for (std::size_t n = 0; n < whole.size(); ++n)
         CHECK_THROWS_AS(
             hvd::detail::decoded_batch<std::vector<std::string>>(std::span(whole).subspan(0, n)),

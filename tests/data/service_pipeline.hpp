@@ -19,7 +19,9 @@ inline auto service_pipeline() {
     return hvd::data::from(numbered{}) | hvd::data::map([](int i, hvd::data::random& draws) {
                const timespec moment{0, 100'000};
                nanosleep(&moment, nullptr);
-               return std::vector<int>{i, int(draws.below(1000))};
+               std::vector<int> sample(100, i);  // a batch of these goes by shared memory
+               sample.back() = int(draws.below(1000));
+               return sample;
            }) |
            hvd::data::shuffle({.seed = 9}) | hvd::data::batch(20, hvd::data::concatenate);
 }

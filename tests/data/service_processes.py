@@ -5,6 +5,7 @@
 import json
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import tempfile
@@ -23,6 +24,14 @@ def wait_until(condition, what):
             return
         time.sleep(0.02)
     raise AssertionError(f"not within {PATIENCE} s: {what}")
+
+
+def wait_for_end(process, seconds):
+    """Waits for a process's end, at most so long."""
+    try:
+        process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        pass
 
 
 def environment(**variables):
@@ -150,6 +159,37 @@ class DataService(unittest.TestCase):
         os.kill(children_of(service[0])[0], signal.SIGKILL)  # its rank ends, and the dispatcher with it
         self.finish(trainers, begun)
 
+    def test_random_kills_of_workers_and_dispatchers_change_nothing(self):
+        for seed in range(int(os.environ.get("HVD_DATA_RUNS", "10"))):
+            with self.subTest(seed=seed):
+                self.play_kills(random.Random(seed))
+
+    def play_kills(self, draws):
+        """Kills processes of a service at random and replaces them at once, while trainers run."""
+        variables = {"HVD_DATA_SERVICE": self.config, "HVD_DATA_DISPATCHER": 0}
+
+        def start(kind):
+            return self.start(TRAINER, "dispatcher", self.config) if kind == "dispatcher" else self.start(WORKER, **variables)
+
+        self.config.unlink(missing_ok=True)
+        serving = [("dispatcher", start("dispatcher"))]
+        wait_until(self.config.exists, "the config file")
+        serving += [("worker", start("worker")) for _ in range(draws.randint(1, 3))]
+        trainers = self.start_trainers(draws.randint(1, 2), milliseconds=draws.choice((0, 1)))
+        begun = {rank: self.lines_of(trainer, 1) for rank, trainer in enumerate(trainers)}
+        while any(trainer.poll() is None for trainer in trainers):
+            victim = draws.randrange(len(serving))
+            kind, process = serving[victim]
+            process.kill()
+            process.communicate()
+            serving[victim] = (kind, start(kind))
+            for trainer in trainers:
+                wait_for_end(trainer, draws.uniform(0, 0.3))
+        self.finish(trainers, begun)
+        for _, process in serving:
+            process.kill()
+            process.communicate()
+
     def test_the_dispatcher_that_is_killed_stops_nothing(self):
         service = self.start_service(2, "--progress")
         trainers = self.start_trainers(2, milliseconds=10)
@@ -214,6 +254,13 @@ class DataService(unittest.TestCase):
         process = self.start_rank(1, 2, "--timeout", "0.3")
         self.assertIn("rank 0 of the data service has not written it after 0.3 seconds: it does not exist", process.communicate(timeout=PATIENCE)[1])
         self.assertEqual(process.returncode, 1)
+
+    def test_shared_memory_is_switched_off_in_the_file(self):
+        for options, said in (([], None), (["--no-shared-memory"], False)):
+            rank = self.start_rank(0, 1, *options)
+            self.finish(self.start_trainers(1))
+            self.assertEqual(json.loads(self.config.read_text()).get("shared_memory"), said)
+            self.end([rank])
 
     def test_progress_is_a_line_a_second(self):
         rank = self.start_rank(0, 1, "--progress")

@@ -4,6 +4,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include <hvd/data_service.hpp>
@@ -11,7 +14,8 @@
 #include "service_pipeline.hpp"
 
 // A trainer of tests/data/service_processes.py, which prints a line for each batch: by the service
-// of a config file, or without one.
+// of a config file, or without one. It is a dispatcher, too, which writes that file if there is
+// none.
 namespace {
 
 namespace data = hvd::data;
@@ -29,11 +33,20 @@ void print_epochs(Loader& loader, std::chrono::milliseconds each = {}) {
         }
 }
 
+int serve_dispatcher(const std::string& path) {
+    if (!std::filesystem::exists(path)) data::service_config::make(1, 3).write(path);
+    const data::service_dispatcher dispatcher(data::service_config::read(path));
+    dispatcher.register_in(path);
+    for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
 }  // namespace
 
+// service_trainer dispatcher CONFIG, or
 // service_trainer RANK SIZE [CONFIG MILLISECONDS]
 int main(int argc, char** argv) {
     if (argc != 3 && argc != 5) return 2;
+    if (std::string_view(argv[1]) == "dispatcher") return serve_dispatcher(argv[2]);
     const int rank = std::atoi(argv[1]), size = std::atoi(argv[2]);
     try {
         if (argc == 3) {

@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <fstream>
 #include <hvd/checkpoint.hpp>
+#include <hvd/data.hpp>
 #include <hvd/train.hpp>
+#include <numeric>
 
 #include "model.hpp"
 #include "shared_folder.hpp"
@@ -95,6 +97,50 @@ TEST_CASE("a run goes on, on another number of ranks") {
         CHECK(hvd::load_checkpoint(folder / "c", again.optimizer).step == 5);
         again.steps(5, 6);
         CHECK(hvd_test::distance(again.model.all(), whole.model.all()) < 1e-9);
+    });
+}
+
+TEST_CASE("a loader goes on from a checkpoint, on any number of ranks") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const shared_folder folder(comm);
+        const std::string path = folder / "c";
+        run before(comm), after(comm);
+        auto& optimizer = before.optimizer;
+        std::vector<int> numbers(100);
+        std::iota(numbers.begin(), numbers.end(), 0);
+        const auto batches =
+            hvd::data::from(numbers) | hvd::data::shuffle({.seed = 7}) | hvd::data::batch(9);
+        hvd::data::loader loader(batches, comm);
+        loader.begin_epoch(3);
+        for (int i = 0; i < 4; ++i) (void)loader.next();
+        const std::uint64_t step = 37;
+        //! [save_loader]
+        hvd::save_checkpoint(path, optimizer, hvd::training_progress::at(loader.state(), step));
+        //! [save_loader]
+        for (int ranks = 1; ranks <= 4; ++ranks) {
+            std::vector<std::vector<int>> rest(8), expected(8);
+            for (int rank = 0; rank < ranks; ++rank) {
+                hvd::data::loader again(batches, hvd::part{rank, ranks}),
+                    whole(batches, hvd::part{rank, ranks});
+                //! [load_loader]
+                const auto progress = hvd::load_checkpoint(path, after.optimizer);
+                again.resume(progress);
+                //! [load_loader]
+                CHECK(progress.step == 37);
+                CHECK(again.state() == loader.state());
+                whole.begin_epoch(3);
+                for (int i = 0; i < 4; ++i) (void)whole.next();
+                for (std::size_t i = 0; i < rest.size(); ++i) {
+                    const auto mine = again.next(), theirs = whole.next();
+                    REQUIRE(mine.has_value() == theirs.has_value());
+                    if (!mine) continue;
+                    rest[i].insert(rest[i].end(), mine->begin(), mine->end());
+                    expected[i].insert(expected[i].end(), theirs->begin(), theirs->end());
+                }
+            }
+            CHECK(rest == expected);
+            CHECK(rest[0].size() == 9);
+        }
     });
 }
 

@@ -21,7 +21,7 @@ SECTIONS = {
     "Guide": ["docs/training.md", "docs/data.md", "docs/data_service.md", "docs/in_your_framework.md", "docs/concepts.md", "docs/engine.md", "docs/observing.md", "docs/statistics.md", "docs/your_own_types.md", "docs/device.md", "docs/errors.md", "docs/launching.md", "docs/tcp.md", "docs/elastic.md", "docs/tuning.md", "docs/surface.md",
               "docs/determinism.md", "docs/questions.md"],
     "Coming from elsewhere": ["docs/from_mpi.md", "docs/from_horovod.md", "docs/from_pytorch.md", "docs/from_nccl.md", "docs/comparison.md", "docs/horovod_behaviours.md"],
-    "Examples": ["examples/fashion_mnist/README.md", "examples/torch_mnist/README.md", "examples/dlib_mnist/README.md", "examples/word2vec/README.md",
+    "Examples": ["examples/fashion_mnist/README.md", "examples/torch_mnist/README.md", "examples/dlib_mnist/README.md", "examples/word2vec/README.md", "examples/augment/README.md",
                  "examples/custom_engine/README.md", "examples/inference/README.md"],
     "Inside": ["docs/internals.md", "docs/way_of_a_gradient.md", "docs/way_of_a_named_tensor.md", "docs/way_of_a_commit.md", "docs/way_of_a_device_call.md",
                "docs/testing.md", "docs/adding_a_backend.md", "docs/benchmarks.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"],

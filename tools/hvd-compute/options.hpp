@@ -12,6 +12,7 @@ struct options {
     bool on_training_side = false;
     double timeout = 60;  // seconds
     bool progress = false;
+    bool shares_memory = true;
     std::string config;                // path of the file
     std::vector<std::string> program;  // of the workers, with its arguments
     int rank = 0, size = 1;            // of this process in the job

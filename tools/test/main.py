@@ -199,7 +199,7 @@ class Run:
     def variables_of_tests(self):
         """What is a part of the work without --soak is the whole with it, and where a test is named."""
         if self.arguments.level == "soak":
-            return {"HVD_TEST_WHOLE": "1", "HVD_FUZZ_SECONDS": "600", "HVD_FAULT_RUNS": "10", "HVD_ELASTIC_RUNS": "20"}
+            return {"HVD_TEST_WHOLE": "1", "HVD_FUZZ_SECONDS": "600", "HVD_FAULT_RUNS": "10", "HVD_ELASTIC_RUNS": "20", "HVD_DATA_RUNS": "200"}
         # Five and seven threads take turns on a few processors.
         return {"HVD_TEST_WHOLE": "1"} if self.arguments.names else {"HVD_TEST_RANKS": "1,2,3,4"}
 

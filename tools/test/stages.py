@@ -102,7 +102,7 @@ STAGES = [
     {"name": "device", "build": "clang", "level": "all", "parallel": 2, "tests": ["device", "train.device*", "docs.from_nccl*"], "but": ["gpu"], "cpu": [0, 450], "units": [0, 28]},
     {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer"], "packages": ["cmake"], "cpu": [0, 200], "units": [0, 3]},
     {"name": "docs", "build": "clang", "parallel": 2, "tests": ["docs"], "but": ["emulated"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [250, 320], "units": [10, 11]},
-    {"name": "examples", "build": "clang", "level": "all", "tests": ["examples"], "but": ["examples.torch*", "examples.dlib*"], "cpu": [0, 220], "units": [0, 11]},
+    {"name": "examples", "build": "clang", "level": "all", "tests": ["examples"], "but": ["examples.torch*", "examples.dlib*"], "cpu": [0, 220], "units": [0, 14]},
     {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [0, 200], "units": [0, 6]},
     # One program of each kind, and MPICH's.
     {"name": "g++", "build": "gcc", "level": "all", "tests": ["collective.*.threads", "engine.*.threads"],
@@ -112,7 +112,7 @@ STAGES = [
     {"name": "mpich", "build": "mpich", "level": "all", "tests": ["collective.plans.mpi*", "collective.objects.mpi*", "launcher.restart"], "cpu": [0, 120], "units": [0, 5]},
     {"name": "nompi", "build": "nompi", "level": "all", "tests": ["headers.every_call_works*", "headers.units_with*", "consumer.an_include_path*", "fault.threads"],
      "cpu": [0, 150], "units": [0, 5]},
-    {"name": "bench", "build": "bench", "level": "all", "tests": ["benchmarks"], "cpu": [0, 250], "units": [0, 17]},
+    {"name": "bench", "build": "bench", "level": "all", "tests": ["benchmarks"], "cpu": [0, 260], "units": [0, 18]},
     {"name": "aarch64", "build": "aarch64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half", "fault.threads"], "cpu": [0, 150], "units": [0, 4]},
     {"name": "riscv64", "build": "riscv64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half"], "cpu": [0, 120], "units": [0, 3]},
     {"name": "big", "build": "clang", "level": "all", "optional": True, "tests": ["big"], "cpu": [0, 80], "units": [0, 5]},

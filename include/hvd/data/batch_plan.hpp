@@ -9,6 +9,7 @@
 
 #include "../core/lean/text.hpp"
 #include "../core/tuning.hpp"
+#include "errors.hpp"
 #include "part.hpp"
 #include "permutation.hpp"
 
@@ -73,9 +74,10 @@ struct batch_plan {
         return {first, first + each + (rank < more ? 1 : 0)};
     }
 
-    /// The number of the first sample in a rank's part of a batch.
+    /// The number of the first sample in a rank's part of a batch, or `stage_error::no_sample`.
     std::uint64_t first_sample(const batch_request& r) const {
-        return sample_at(r, places(r).first);
+        const auto [begin, end] = places(r);
+        return begin < end ? sample_at(r, begin) : stage_error::no_sample;
     }
 };
 

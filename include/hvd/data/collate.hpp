@@ -40,7 +40,7 @@ struct default_collate {
     }
 
     template <class T, std::size_t N>
-        requires std::is_arithmetic_v<T>
+        requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)  // their vectors have bits
     rows<T> operator()(const std::vector<std::array<T, N>>& samples) const {
         rows<T> batch{{}, N};
         batch.values.reserve(samples.size() * N);

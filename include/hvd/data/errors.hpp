@@ -19,8 +19,10 @@ public:
 
     /// The stage's place in the pipeline. That of `from` is 0.
     int stage() const noexcept { return stage_; }
+    /// The number of `sample()` where this rank's part of a batch has none.
+    static constexpr std::uint64_t no_sample = UINT64_MAX;
     /// The sample's number in its source. For a stage of batches it is that of the
-    /// first sample in this rank's part.
+    /// first sample in this rank's part, or `no_sample`.
     std::uint64_t sample() const noexcept { return sample_; }
     /// The exception that the stage threw. It is null where too many samples were skipped.
     const std::exception_ptr& cause() const noexcept { return cause_; }

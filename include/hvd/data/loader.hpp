@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -169,6 +170,18 @@ public:
         has_resumed_ = true;
     }
 
+    /// The same with the position in a `training_progress`, which `load_checkpoint` returns.
+    /// @snippet tests/train/checkpoint.cpp load_loader
+    template <class Progress>
+        requires(!std::convertible_to<const Progress&, loader_state> &&
+                 requires(const Progress& p) {
+                     loader_state{p.seed, p.epoch, p.samples_done};
+                     p.step;
+                 })
+    void resume(const Progress& progress) {
+        resume(loader_state{progress.seed, progress.epoch, progress.samples_done});
+    }
+
     /// The batches that are left in the epoch, the same number on all ranks.
     std::uint64_t steps() const { return plan().steps_after(state_.samples_done); }
 
@@ -216,7 +229,14 @@ private:
         if constexpr (hvd::detail::remote_pipeline<Pipeline>)
             pipeline_.begin(maker_here().first, steps());
         if (options_.threads > 0 && plan().ahead > 0)
-            queue_.emplace(maker_here(), steps(), options_.threads, plan().ahead);
+            queue_.emplace(maker_here(), steps(), options_.threads, made_ahead());
+    }
+
+    // Batches of others lie ready as bytes, so few of them are made at once.
+    std::size_t made_ahead() const {
+        if constexpr (hvd::detail::remote_pipeline<Pipeline>)
+            if (plan().ahead > options_.threads) return options_.threads + 1;
+        return plan().ahead;
     }
 
     maker maker_here() const {

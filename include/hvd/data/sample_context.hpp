@@ -42,8 +42,11 @@ public:
 
 private:
     [[gnu::cold]] hvd::detail::message described(const std::exception_ptr& failure) const {
-        return hvd::detail::text("stage ", stage_, " (", name_, "), sample ", sample_, " of epoch ",
-                                 epoch_, ": ", hvd::detail::what_of(failure));
+        hvd::detail::message all = hvd::detail::text("stage ", stage_, " (", name_, "), ");
+        if (sample_ == stage_error::no_sample) all += "no sample of epoch ";
+        else all += hvd::detail::text("sample ", sample_, " of epoch ");
+        all += hvd::detail::text(epoch_, ": ", hvd::detail::what_of(failure));
+        return all;
     }
 
     std::uint64_t seed_, epoch_, sample_ = 0;

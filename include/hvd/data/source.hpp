@@ -5,6 +5,7 @@
 #include <concepts>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -79,6 +80,12 @@ auto as_source(S&& samples) {
         return range_source<plain>(std::forward<S>(samples));
     else if constexpr (is_variable) return source_reference<plain>(samples);
     else return plain(std::move(samples));
+}
+
+/// The same for an array, which stays where it is.
+template <class T, std::size_t N>
+auto as_source(T (&samples)[N]) {
+    return range_source(std::span<const T>(samples));
 }
 
 /// Sources of one length together: sample `i` is a tuple of the samples `i` of all.

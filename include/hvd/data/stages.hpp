@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -171,6 +172,12 @@ auto from(S&& input) {
     hvd::detail::mix_type<Make>(pipeline.fingerprint);
     hvd::detail::mix(pipeline.fingerprint, pipeline.size);
     return pipeline;
+}
+
+/// Begins a pipeline with an array, which outlives the pipeline and its loaders.
+template <class T, std::size_t N>
+auto from(T (&input)[N]) {
+    return from(std::span<const T>(input));
 }
 
 /// The result of `data::map`.

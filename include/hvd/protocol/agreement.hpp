@@ -205,9 +205,10 @@ template <header_channel C, class Values>
         channel, mine, limit, [&] { mine.content = content_of_values(values); }, values);
 }
 
-// This rank refuses by itself; its peers know nothing of it.
+// This rank refuses by itself; its peers know nothing of it. -1 stands for code that knows no rank.
 template <class... Parts>
 [[gnu::cold, noreturn]] void refuse(int rank, const Parts&... parts) {
+    if (rank < 0) throw usage_error(rank, text("hvd: ", parts...));
     throw usage_error(rank, text("hvd: rank ", rank, ": ", parts...));
 }
 

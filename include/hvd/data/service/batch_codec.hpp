@@ -10,43 +10,53 @@
 #include "../../comm/serializer.hpp"
 #include "../batch_plan.hpp"
 #include "../collate.hpp"
+#include "gathered_bytes.hpp"
 
 namespace hvd::inline v0::detail {
 
 // Turns batches into bytes and back: numbers as a whole, the batches of data::default_collate and
 // data::concatenate, tuples of these, and all that has an hvd::serializer.
 template <class T>
-struct batch_codec : serializer<T> {};
+struct batch_codec {
+    static void write(gathered_bytes& out, const T& value)
+        requires serializable<T>
+    {
+        serializer<T>::write(out.copies(), value);
+    }
+    static T read(std::span<const std::byte>& bytes)
+        requires serializable<T>
+    {
+        return serializer<T>::read(bytes);
+    }
+};
 
 template <class T>
     requires(serializable<T> && std::is_trivially_copyable_v<T> && !std::is_same_v<T, bool>)
 struct batch_codec<std::vector<T>> {
-    static void write(std::vector<std::byte>& buffer, const std::vector<T>& value) {
-        serializer<std::uint64_t>::write(buffer, value.size());
-        put(buffer, value.data(), value.size() * sizeof(T));
+    static void write(gathered_bytes& out, const std::vector<T>& value) {
+        serializer<std::uint64_t>::write(out.copies(), value.size());
+        out.add(value.data(), value.size() * sizeof(T));
     }
     static std::vector<T> read(std::span<const std::byte>& bytes) {
         const std::uint64_t size = serializer<std::uint64_t>::read(bytes);
         if (size > bytes.size() / sizeof(T)) throw_torn(std::size_t(size), bytes.size());
         const std::span<const std::byte> all = take(bytes, std::size_t(size) * sizeof(T));
-        if constexpr (std::is_default_constructible_v<T>) {
-            std::vector<T> value(static_cast<std::size_t>(size));
-            if (size > 0) std::memcpy(static_cast<void*>(value.data()), all.data(), all.size());
-            return value;
-        } else {
-            std::span<const std::byte> rest = all;
-            std::vector<T> value;
-            value.reserve(std::size_t(size));
-            for (std::uint64_t i = 0; i < size; ++i) value.push_back(serializer<T>::read(rest));
-            return value;
+        if (std::uintptr_t(all.data()) % alignof(T) == 0) {  // no zeros before the copy
+            const T* const first = reinterpret_cast<const T*>(all.data());
+            return std::vector<T>(first, first + size);
         }
+        std::span<const std::byte> rest = all;
+        std::vector<T> value;
+        value.reserve(std::size_t(size));
+        for (std::uint64_t i = 0; i < size; ++i) value.push_back(serializer<T>::read(rest));
+        return value;
     }
 };
 
 template <class T>
 concept has_batch_codec =
-    requires(std::vector<std::byte>& buffer, std::span<const std::byte>& bytes, const T& value) {
-        batch_codec<T>::write(buffer, value);
+    requires(gathered_bytes& out, std::span<const std::byte>& bytes, const T& value) {
+        batch_codec<T>::write(out, value);
         { batch_codec<T>::read(bytes) } -> std::convertible_to<T>;
     };
 
@@ -54,9 +64,9 @@ concept has_batch_codec =
 template <class T>
     requires(!serializable<std::vector<T>> && has_batch_codec<T>)
 struct batch_codec<std::vector<T>> {
-    static void write(std::vector<std::byte>& buffer, const std::vector<T>& value) {
-        serializer<std::uint64_t>::write(buffer, value.size());
-        for (const T& element : value) batch_codec<T>::write(buffer, element);
+    static void write(gathered_bytes& out, const std::vector<T>& value) {
+        serializer<std::uint64_t>::write(out.copies(), value.size());
+        for (const T& element : value) batch_codec<T>::write(out, element);
     }
     static std::vector<T> read(std::span<const std::byte>& bytes) {
         const std::uint64_t size = serializer<std::uint64_t>::read(bytes);
@@ -69,9 +79,9 @@ struct batch_codec<std::vector<T>> {
 
 template <class T>
 struct batch_codec<data::rows<T>> {
-    static void write(std::vector<std::byte>& buffer, const data::rows<T>& value) {
-        serializer<std::uint64_t>::write(buffer, value.width);
-        batch_codec<std::vector<T>>::write(buffer, value.values);
+    static void write(gathered_bytes& out, const data::rows<T>& value) {
+        serializer<std::uint64_t>::write(out.copies(), value.width);
+        batch_codec<std::vector<T>>::write(out, value.values);
     }
     static data::rows<T> read(std::span<const std::byte>& bytes) {
         data::rows<T> value;
@@ -83,9 +93,9 @@ struct batch_codec<data::rows<T>> {
 
 template <class T>
 struct batch_codec<data::ragged_rows<T>> {
-    static void write(std::vector<std::byte>& buffer, const data::ragged_rows<T>& value) {
-        batch_codec<std::vector<std::size_t>>::write(buffer, value.offsets);
-        batch_codec<std::vector<T>>::write(buffer, value.values);
+    static void write(gathered_bytes& out, const data::ragged_rows<T>& value) {
+        batch_codec<std::vector<std::size_t>>::write(out, value.offsets);
+        batch_codec<std::vector<T>>::write(out, value.values);
     }
     static data::ragged_rows<T> read(std::span<const std::byte>& bytes) {
         data::ragged_rows<T> value;
@@ -98,21 +108,22 @@ struct batch_codec<data::ragged_rows<T>> {
 template <class... T>
     requires(!serializable<std::tuple<T...>>)
 struct batch_codec<std::tuple<T...>> {
-    static void write(std::vector<std::byte>& buffer, const std::tuple<T...>& value) {
-        std::apply([&](const T&... each) { (batch_codec<T>::write(buffer, each), ...); }, value);
+    static void write(gathered_bytes& out, const std::tuple<T...>& value) {
+        std::apply([&](const T&... each) { (batch_codec<T>::write(out, each), ...); }, value);
     }
     static std::tuple<T...> read(std::span<const std::byte>& bytes) {
         return std::tuple<T...>{batch_codec<T>::read(bytes)...};  // in the order of braces
     }
 };
 
+// The bytes of a batch, which has to stay until they are sent.
 template <class Batch>
-std::vector<std::byte> encoded(const data::made_batch<Batch>& made) {
-    std::vector<std::byte> bytes;
-    serializer<std::uint64_t>::write(bytes, made.skipped);
+gathered_bytes encoded(const data::made_batch<Batch>& made) {
+    gathered_bytes bytes;
+    serializer<std::uint64_t>::write(bytes.copies(), made.skipped);
     const std::string_view last = made.last_failure;
-    serializer<std::uint64_t>::write(bytes, last.size());
-    put(bytes, last.data(), last.size());
+    serializer<std::uint64_t>::write(bytes.copies(), last.size());
+    put(bytes.copies(), last.data(), last.size());
     batch_codec<Batch>::write(bytes, made.batch);
     return bytes;
 }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 
+#include "lent_slots.hpp"
 #include "members.hpp"
 #include "request_board.hpp"
 
@@ -22,8 +23,10 @@ struct service_client_state {
     service_hello mine;
     std::int64_t timeout;
     request_board board;
+    spare_buffers spares;
     atomic<bool> stopping{false};
-    atomic<std::size_t> credit{1};  // the most open requests of a connection
+    atomic<std::size_t> credit{1};     // the most open requests of a connection
+    atomic<std::size_t> connected{1};  // workers
 };
 
 // The connection of a trainer to one worker, in a thread of its own. It connects again and again. A
@@ -43,7 +46,11 @@ public:
 
     const worker_place& place() const { return place_; }
     bool is_connected() const { return connected_.load(); }
-    void wake() { wakes_.wake(); }
+    // Its place among the connected ones, from 0 on.
+    void wake_as(std::size_t place) {
+        place_among_.store(place);
+        wakes_.wake();
+    }
     message why() {
         const lock_guard held(mutex_);
         return text(why_);
@@ -61,8 +68,9 @@ private:
             }
             connected_.store(false);
             link_ = service_link();
-            for (const auto& [number, open] : open_) shared_.board.give_back(open);
+            for (const auto& each : open_) shared_.board.give_back(each.request);
             open_.clear();
+            slots_ = lent_slots();
             if (!is_ending()) sleep_until_woken(wakes_, service_rest);
         }
     }
@@ -70,6 +78,9 @@ private:
     bool connect() {
         service_dial dial(shared_.secret, shared_.mine, most_batch_bytes);
         if (dial.to(place_.addresses, link_)) {
+            const std::uint64_t host = shared_.mine.host;
+            slots_ = lent_slots(host != 0 && dial.theirs().host == host);
+            link_.use(shared_.spares);
             connected_.store(true);
             return true;
         }
@@ -101,12 +112,19 @@ private:
 
     bool ask() {
         while (open_.size() < shared_.credit.load()) {
-            const std::optional<open_request> next = shared_.board.next();
+            const std::optional<open_request> next =
+                shared_.board.next(place_among_.load(), shared_.connected.load());
             if (!next) break;
             if (open_.empty()) progress_ = now();
-            open_.emplace_back(++number_, *next);
-            if (!link_.send(service_frame::ask_batch, number_, plain_bytes_of(next->batch),
-                            now() + shared_.timeout))
+            open_.push_back({++number_, *next, {}});
+            const time_point until = now() + shared_.timeout;
+            if (slots_.needs_arena(shared_.credit.load()) &&
+                !link_.send(service_frame::arena, number_, slots_.offer(), until))
+                return false;
+            open_.back().slot = slots_.take();
+            service_request request{next->batch};
+            if (open_.back().slot) request.slot = open_.back().slot.number();
+            if (!link_.send(service_frame::ask_batch, number_, plain_bytes_of(request), until))
                 return false;
         }
         return true;
@@ -121,17 +139,34 @@ private:
             }
     }
     bool take_answer() {
-        const service_frame kind = link_.head().kind;
-        if (open_.empty() || link_.head().number != open_.front().first ||
-            (kind != service_frame::batch && kind != service_frame::failed)) {
+        service_answer answer;
+        if (open_.empty() || link_.head().number != open_.front().number || !read(answer)) {
             note("it sent what was not asked for");
             return false;
         }
-        shared_.board.answer(open_.front().second,
-                             {kind == service_frame::failed, link_.take_contents()});
+        shared_.board.answer(open_.front().request, std::move(answer));
         open_.pop_front();
         progress_ = now();
         return ask();
+    }
+
+    bool read(service_answer& answer) {
+        const service_frame kind = link_.head().kind;
+        batch_arena::slot slot = std::move(open_.front().slot);
+        if (kind == service_frame::in_slot) {
+            std::uint64_t bytes = 0;
+            if (!slot || link_.contents().size() != sizeof bytes) return false;
+            std::memcpy(&bytes, link_.contents().data(), sizeof bytes);
+            if (bytes > slot.capacity()) return false;
+            slot.holds(std::size_t(bytes));
+            answer.slot = std::move(slot);
+            return true;
+        }
+        answer.is_failure = kind == service_frame::failed;
+        if (!answer.is_failure && kind != service_frame::batch) return false;
+        if (!answer.is_failure) slots_.came_by_connection(link_.contents().size(), slot);
+        answer.buffer = link_.take_contents();
+        return true;
     }
 
     void note(std::string_view why) {
@@ -145,10 +180,17 @@ private:
     mutex mutex_;
     message why_;
     service_link link_;
-    std::deque<std::pair<std::uint64_t, open_request>> open_;  // in the order of their answers
+    struct asked {
+        std::uint64_t number;
+        open_request request;
+        batch_arena::slot slot;
+    };
+    lent_slots slots_;
+    std::deque<asked> open_;  // in the order of their answers
     std::uint64_t number_ = 0;
     time_point progress_ = 0;
     atomic<bool> connected_{false}, ending_{false};
+    atomic<std::size_t> place_among_{0};
     thread runs_;  // the last member, so that it is joined first
 };
 
@@ -184,6 +226,9 @@ public:
         return shared_.board.take(batch, [this] { ask(); });
     }
 
+    // The answer was read.
+    void give_back(service_answer answer) { shared_.spares.give_back(std::move(answer.buffer)); }
+
     data::service_statistics statistics() {
         data::service_statistics s = shared_.board.statistics();
         const lock_guard held(mutex_);
@@ -202,6 +247,7 @@ private:
             config.dispatchers > 0 ? std::uint32_t(mine.rank % config.dispatchers) : 0;
         made.rank = mine.rank;
         made.size = mine.size;
+        made.host = sharing_host(config.shared_memory);
         return made;
     }
 
@@ -209,14 +255,17 @@ private:
         feeds_.push_back(std::make_unique<worker_feed>(shared_, std::move(place)));
     }
 
-    // Each connection gets its share of the requests, so that no worker has all of them.
+    // Each connection gets its share of the requests, so that no worker has all of them. The feeds
+    // are in the order of their workers' numbers, so the shares are those of other trainings.
     void ask() {
         const lock_guard held(mutex_);
         std::size_t connected = 0;
         for (const auto& feed : feeds_) connected += feed->is_connected() ? 1u : 0u;
         const std::size_t each = connected > 0 ? (ahead_.load() + connected - 1) / connected : 1;
         shared_.credit.store(each > 0 ? each : 1);
-        for (const auto& feed : feeds_) feed->wake();
+        shared_.connected.store(connected > 0 ? connected : 1);
+        std::size_t place = 0;
+        for (const auto& feed : feeds_) feed->wake_as(feed->is_connected() ? place++ : place);
     }
 
     // Follows the dispatcher's list, and gives up if no worker is there for too long.
@@ -263,6 +312,8 @@ private:
         std::erase(feeds_, nullptr);
         for (const worker_place& place : listed)
             if (!has(feeds_, place.id, of_feed)) add(place);
+        std::sort(feeds_.begin(), feeds_.end(),
+                  [&](const auto& a, const auto& b) { return of_feed(a) < of_feed(b); });
     }
 
     void check_patience() {

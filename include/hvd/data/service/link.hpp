@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -9,6 +10,8 @@
 
 #include "../../platform/clock.hpp"
 #include "../../transport/tcp/dial.hpp"
+#include "byte_buffer.hpp"
+#include "gathered_bytes.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -17,8 +20,10 @@ enum class service_frame : std::uint32_t {
     hello = 1,   // the first one of the side that connects: a service_hello
     welcome,     // the answer to it: a service_hello
     refused,     // the other answer to it: a text
+    arena,       // of a trainer, for the requests that follow: an arena_offer
     ask_batch,   // a service_request
     batch,       // its answer: a made_batch
+    in_slot,     // the same, where the made_batch lies in the slot of the request: its bytes
     failed,      // its other answer: a service_failure
     registered,  // a worker: its addresses
     made,        // a worker: the number of its batches
@@ -59,7 +64,9 @@ public:
     std::string_view text() const {
         return {reinterpret_cast<const char*>(contents_.data()), contents_.size()};
     }
-    std::vector<std::byte> take_contents() { return std::move(contents_); }
+    byte_buffer take_contents() { return std::exchange(contents_, byte_buffer()); }
+    // Contents go into these, which live as long.
+    void use(spare_buffers& spares) { spares_ = &spares; }
     // The reason why the connection is over.
     std::string_view why() const { return why_; }
 
@@ -69,12 +76,24 @@ public:
     // Sends a frame. False if the connection is over.
     bool send(service_frame kind, std::uint64_t number, std::span<const std::byte> contents,
               time_point until = never) {
-        service_head head;
-        head.kind = kind;
-        head.number = number;
-        head.bytes = contents.size();
-        sign(head, contents, connects_, sent_++);
-        return send_bytes(std::as_bytes(std::span(&head, 1)), until) && send_bytes(contents, until);
+        const service_head head = signed_head(kind, number, contents.size(), contents);
+        return send_bytes(std::as_bytes(std::span(&head, 1)), contents, until);
+    }
+    bool send_gathered(service_frame kind, std::uint64_t number, const gathered_bytes& contents) {
+        if (contents.size() <= service_head::most_authenticated) {
+            std::byte whole[service_head::most_authenticated];
+            contents.copy_to(whole);
+            return send(kind, number, {whole, contents.size()});
+        }
+        const service_head head = signed_head(kind, number, contents.size(), {});
+        std::vector<std::byte> front;  // one packet
+        bool is_front = true;
+        return contents.in_pairs([&](auto copy, auto piece) {
+            if (!std::exchange(is_front, false)) return send_bytes(copy, piece, never);
+            put(front, &head, sizeof head);
+            put(front, copy.data(), copy.size());
+            return send_bytes(front, piece, never);
+        });
     }
     bool send_text(service_frame kind, std::uint64_t number, std::string_view text) {
         return send(kind, number, std::as_bytes(std::span(text)));
@@ -118,14 +137,19 @@ private:
         std::memcpy(half.data(), whole.data(), half.size());
         return half;
     }
-    void sign(service_head& head, std::span<const std::byte> contents, bool from_connecting,
-              std::uint64_t place) const {
-        if (contents.size() <= service_head::most_authenticated) {
+    service_head signed_head(service_frame kind, std::uint64_t number, std::uint64_t bytes,
+                             std::span<const std::byte> contents) {
+        service_head head;
+        head.kind = kind;
+        head.number = number;
+        head.bytes = bytes;
+        if (bytes <= service_head::most_authenticated) {
             const code digest = first_half(sha256().add(contents).finish());
             std::memcpy(head.contents, digest.data(), digest.size());
         }
-        const code made = code_of(head, from_connecting, place);
+        const code made = code_of(head, connects_, sent_++);
         std::memcpy(head.code, made.data(), made.size());
+        return head;
     }
     code code_of(const service_head& head, bool from_connecting, std::uint64_t place) const {
         std::byte said[sizeof head - sizeof head.code + 9];
@@ -138,7 +162,7 @@ private:
     void begin_frame() {
         is_complete_ = false;
         have_ = taken_ = 0;
-        contents_.clear();
+        contents_ = byte_buffer();
     }
     bool accept_head() {
         if (head_.magic != service_head::expected_magic)
@@ -151,7 +175,8 @@ private:
                                 " go");
             return false;
         }
-        contents_.resize(std::size_t(head_.bytes));
+        const std::size_t bytes = std::size_t(head_.bytes);
+        contents_ = spares_ != nullptr ? spares_->take(bytes) : byte_buffer(bytes);
         return true;
     }
     bool accept_contents() {
@@ -170,11 +195,16 @@ private:
         }
         return state::complete;
     }
-    bool send_bytes(std::span<const std::byte> bytes, time_point until) {
-        while (!bytes.empty()) {
-            const ssize_t n = send_some(socket_, bytes.data(), bytes.size());
-            if (n >= 0) bytes = bytes.subspan(std::size_t(n));
-            else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+    bool send_bytes(std::span<const std::byte> first, std::span<const std::byte> second,
+                    time_point until) {
+        while (!first.empty() || !second.empty()) {
+            const ssize_t n =
+                send_both(socket_, first.data(), first.size(), second.data(), second.size());
+            if (n >= 0) {
+                const std::size_t of_first = std::min(std::size_t(n), first.size());
+                first = first.subspan(of_first);
+                second = second.subspan(std::size_t(n) - of_first);
+            } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
                 if (!await(POLLOUT, until)) return over("it takes nothing");
             } else if (errno != EINTR) return over(strerror(errno));
         }
@@ -197,7 +227,8 @@ private:
     std::uint64_t most_ = 0, sent_ = 0, received_ = 0;
     service_head head_;
     std::size_t have_ = 0, taken_ = 0;
-    std::vector<std::byte> contents_;
+    byte_buffer contents_;
+    spare_buffers* spares_ = nullptr;
     message why_;
 };
 

@@ -26,13 +26,21 @@ enum class service_role : std::uint32_t { worker = 1, dispatcher, trainer, reade
 
 // A process tells it at the begin of a connection.
 struct service_hello {
-    std::uint32_t version = 1;
+    std::uint32_t version = 2;
     service_role role = service_role::trainer;
     std::uint64_t job = 0;          // a hash of its id
     std::uint64_t fingerprint = 0;  // of the pipeline, between workers and trainers
     std::uint32_t dispatcher = 0;   // the number of it
     std::int32_t rank = 0, size = 1;
     std::uint32_t workers = 0;  // that a dispatcher lists
+    std::uint64_t host = 0;     // 0 if it does not share memory
+};
+
+// A trainer's request. The batch comes in its slot of the trainer's arena if it fits.
+struct service_request {
+    static constexpr std::uint64_t no_slot = UINT64_MAX;
+    data::batch_request batch;
+    std::uint64_t slot = no_slot;
 };
 
 // A worker and its addresses, as the dispatcher lists them.

@@ -14,14 +14,22 @@
 #include "../../platform/thread.hpp"
 #include "../../protocol/agreement.hpp"
 #include "../batch_plan.hpp"
+#include "batch_arena.hpp"
+#include "byte_buffer.hpp"
 #include "service_statistics.hpp"
 
 namespace hvd::inline v0::detail {
 
-// The answer to a request: a batch, or a failure, as bytes.
+// The answer to a request: a batch, or a failure, as bytes. They came by the connection or lie in
+// a slot.
 struct service_answer {
     bool is_failure = false;
-    std::vector<std::byte> bytes;
+    byte_buffer buffer;
+    batch_arena::slot slot;
+
+    std::span<const std::byte> bytes() const {
+        return slot ? slot.contents() : std::span<const std::byte>(buffer);
+    }
 };
 
 // A request for a batch of the run of that number.
@@ -46,6 +54,7 @@ public:
         again_.clear();
         slots_.clear();
         slots_.resize(ahead > 0 ? ahead : 1);
+        is_asked_.assign(slots_.size(), false);
         asks_alone_ = ahead == 0;
         failure_ = nullptr;
         counts_ = {};
@@ -64,8 +73,10 @@ public:
         return s;
     }
 
-    // The next request that nobody has made, if there is room.
-    std::optional<open_request> next() {
+    // The next request for worker `mine` of `of` that nobody has made, if there is room. Each step
+    // belongs to one worker, so that trainings which share a service ask the same one for it. A
+    // worker gets those of others if they still lie there in the earlier half of the room.
+    std::optional<open_request> next(std::size_t mine = 0, std::size_t of = 1) {
         const lock_guard held(mutex_);
         if (!again_.empty()) {
             const auto least = std::min_element(again_.begin(), again_.end());
@@ -73,9 +84,21 @@ public:
             again_.erase(least);
             return request(step);
         }
-        const std::uint64_t most = asks_alone_ ? wanted_ : taken_ + slots_.size();
-        if (asked_ >= steps_ || asked_ >= most) return std::nullopt;
-        return request(asked_++);
+        const std::uint64_t room = slots_.size(), end = taken_ + room,
+                            most = std::min(steps_, asks_alone_ ? wanted_ : end);
+        std::uint64_t found = most;
+        for (std::uint64_t step = taken_; step < most; ++step) {
+            if (is_asked_[step % room]) continue;
+            if (belongs_to(step, mine, of)) {
+                found = step;
+                break;
+            }
+            if (found == most && 2 * (step - taken_) < room) found = step;
+        }
+        if (found == most) return std::nullopt;
+        is_asked_[found % room] = true;
+        ++asked_;
+        return request(found);
     }
 
     // Its connection is over.
@@ -118,15 +141,19 @@ public:
         asks();
         mutex_.lock();
         const time_point since = now();
-        std::optional<service_answer> taken;
+        service_answer taken;
         std::exception_ptr failure;
         while (run == run_ && !(failure = failure_) && !has(step)) changed_.wait(mutex_);
         if (run != run_) failure = std::make_exception_ptr(usage_error(-1, "hvd: its epoch ended"));
         if (!failure) {
-            std::swap(taken, slots_[step % slots_.size()]);
+            std::optional<service_answer>& slot = slots_[step % slots_.size()];
+            taken = std::move(*slot);
+            slot.reset();
+            is_asked_[step % slots_.size()] = false;
             ++taken_;
             ++counts_.batches;
-            counts_.bytes += taken->bytes.size();
+            counts_.bytes += taken.bytes().size();
+            counts_.in_shared_memory += taken.slot ? 1u : 0u;
             waited_ += now() - since;
         }
         --waiting_;
@@ -134,10 +161,15 @@ public:
         changed_.notify_all();
         if (failure) std::rethrow_exception(failure);
         asks();
-        return *std::move(taken);
+        return taken;
     }
 
 private:
+    bool belongs_to(std::uint64_t step, std::size_t worker, std::size_t of) const {
+        const std::uint64_t number = first_.first / batch_size_ + step;
+        return (number + std::uint64_t(first_.mine.rank)) % of == worker;
+    }
+
     // Steps are taken in their order, but for those that threads of a loader take at once.
     bool has(std::uint64_t step) const { return step == taken_ && slots_[step % slots_.size()]; }
 
@@ -156,6 +188,7 @@ private:
     bool asks_alone_ = false;
     std::vector<std::uint64_t> again_;
     std::vector<std::optional<service_answer>> slots_;  // step n is in slot n % ahead
+    std::vector<bool> is_asked_;                        // in the same order
     std::exception_ptr failure_;
     data::service_statistics counts_;
     time_point began_ = 0;

@@ -45,9 +45,13 @@ public:
     /// @throws hvd::data::stage_error for an exception of a stage in a worker.
     /// @throws hvd::data::service_error if no worker is there, or one refuses.
     made_batch<batch_type> make(const batch_request& request) const {
-        const hvd::detail::service_answer answer = client_->take(request);
-        if (!answer.is_failure) return hvd::detail::decoded_batch<batch_type>(answer.bytes);
-        const auto failure = hvd::detail::decoded_failure(answer.bytes);
+        hvd::detail::service_answer answer = client_->take(request);
+        if (!answer.is_failure) {
+            auto batch = hvd::detail::decoded_batch<batch_type>(answer.bytes());
+            client_->give_back(std::move(answer));
+            return batch;
+        }
+        const auto failure = hvd::detail::decoded_failure(answer.bytes());
         if (failure.stage < 0) throw service_error(mine_.rank, failure.what);
         throw stage_error(request.mine.rank, failure.what, failure.stage, failure.sample,
                           std::make_exception_ptr(error(request.mine.rank, failure.what)));

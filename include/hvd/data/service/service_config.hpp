@@ -47,6 +47,8 @@ struct service_config {
     /// The time in which a worker answers. A batch that takes longer is asked for elsewhere, and a
     /// trainer for which no worker answers throws.
     time_span timeout = time_span::of_nanoseconds(60 * hvd::detail::tuning::second);
+    /// Batches for trainers on a worker's host go by shared memory.
+    bool shared_memory = true;
     /// The file from which it was read. Processes read it again if a dispatcher is lost.
     std::string path = {};
 

@@ -53,6 +53,7 @@ public:
                    " hexadecimal digits were expected");
         secret_from_hex(c.key, path_);
         c.timeout = time_span::of_nanoseconds(std::int64_t(1e9 * positive(file, "timeout")));
+        c.shared_memory = flag(file, "shared_memory", true);
         c.path = path_;
         return c;
     }
@@ -111,6 +112,14 @@ private:
             refuse(name, " is ", std::string_view(value.dump()),
                    ", and seconds above 0 were expected");
         return value.get<double>();
+    }
+    bool flag(const nlohmann::json& file, const char* name, bool otherwise) const {
+        const auto found = file.find(name);
+        if (found == file.end()) return otherwise;
+        if (!found->is_boolean())
+            refuse(name, " is ", std::string_view(found->dump()),
+                   ", and true or false was expected");
+        return found->get<bool>();
     }
     std::string text_of(const nlohmann::json& file, const char* name) const {
         const nlohmann::json& value = member(file, name);
@@ -196,7 +205,8 @@ inline std::string json_of(const data::service_config& c) {
            ",\n \"addresses\": [" + dispatchers +
            "],\n \"worker_addresses\": " + json_list(c.worker_addresses) +
            ",\n \"key\": " + json_text(c.key) +
-           ",\n \"timeout\": " + std::string(seconds, end.ptr) + "}\n";
+           ",\n \"timeout\": " + std::string(seconds, end.ptr) +
+           (c.shared_memory ? "}\n" : ",\n \"shared_memory\": false}\n");
 }
 
 // Changes a config file that several processes change: each waits for the others.

@@ -11,14 +11,15 @@ namespace hvd::inline v0::data {
 
 /// The work of a data service for one trainer, in the epoch since it began or was resumed.
 struct service_statistics {
-    std::uint64_t batches = 0;      ///< that the trainer took
-    std::uint64_t bytes = 0;        ///< of these
-    std::uint64_t asked = 0;        ///< requests that are open now
-    std::uint64_t ready = 0;        ///< batches that came and were not taken yet
-    std::uint64_t workers = 0;      ///< that are connected now
-    std::uint64_t asked_again = 0;  ///< requests of broken connections
-    double seconds = 0;             ///< since the epoch began
-    double waited = 0;              ///< seconds in which batches were waited for
+    std::uint64_t batches = 0;           ///< that the trainer took
+    std::uint64_t bytes = 0;             ///< of these
+    std::uint64_t in_shared_memory = 0;  ///< of these batches, that came by shared memory
+    std::uint64_t asked = 0;             ///< requests that are open now
+    std::uint64_t ready = 0;             ///< batches that came and were not taken yet
+    std::uint64_t workers = 0;           ///< that are connected now
+    std::uint64_t asked_again = 0;       ///< requests of broken connections
+    double seconds = 0;                  ///< since the epoch began
+    double waited = 0;                   ///< seconds in which batches were waited for
 
     double batches_per_second() const { return seconds > 0 ? double(batches) / seconds : 0; }
     double bytes_per_second() const { return seconds > 0 ? double(bytes) / seconds : 0; }
@@ -33,18 +34,19 @@ struct service_statistics {
         return std::string(std::string_view(hvd::detail::text(
             verdict(), ": waited ", rounded(100 * waiting_share()), " % of ", rounded(seconds),
             " s; ", batches, " batches, ", rounded(batches_per_second()), " a second, ",
-            rounded(bytes_per_second() / 1e6), " MB/s; ", workers, " workers, ", asked, " asked, ",
-            ready, " ready, ", asked_again, " asked again")));
+            rounded(bytes_per_second() / 1e6), " MB/s, ", in_shared_memory, " by shared memory; ",
+            workers, " workers, ", asked, " asked, ", ready, " ready, ", asked_again,
+            " asked again")));
     }
     /// A JSON object of one line.
     std::string json() const {
         return std::string(std::string_view(hvd::detail::text(
             "{\"verdict\": \"", verdict(), "\", \"waiting_share\": ", waiting_share(),
             ", \"seconds\": ", seconds, ", \"waited\": ", waited, ", \"batches\": ", batches,
-            ", \"bytes\": ", bytes, ", \"batches_per_second\": ", batches_per_second(),
-            ", \"bytes_per_second\": ", bytes_per_second(), ", \"workers\": ", workers,
-            ", \"asked\": ", asked, ", \"ready\": ", ready, ", \"asked_again\": ", asked_again,
-            "}")));
+            ", \"bytes\": ", bytes, ", \"in_shared_memory\": ", in_shared_memory,
+            ", \"batches_per_second\": ", batches_per_second(), ", \"bytes_per_second\": ",
+            bytes_per_second(), ", \"workers\": ", workers, ", \"asked\": ", asked,
+            ", \"ready\": ", ready, ", \"asked_again\": ", asked_again, "}")));
     }
 
 private:

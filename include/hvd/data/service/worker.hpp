@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstdlib>
+#include <optional>
 
 #include "../../core/message_sink.hpp"
 #include "../batch.hpp"
+#include "batch_arena.hpp"
 #include "members.hpp"
 #include "service_config.hpp"
+#include "shared_batches.hpp"
 
 namespace hvd::inline v0::data {
 
@@ -15,6 +18,12 @@ namespace hvd::inline v0::data {
 struct worker_options {
     int dispatcher = 0;      ///< the number of the one that lists it
     std::uint16_t port = 0;  ///< at which it listens; with 0 the system chooses one
+    /// The bytes of batches that one training has taken and another one has not yet. Each of these
+    /// is made once. With 0 nothing is shared.
+    std::size_t shared_bytes = std::size_t(256) << 20;
+    /// The longest time in which a training waits for slower ones, so that they share. After it,
+    /// batches that they have not taken are made for them again.
+    time_span shared_wait = time_span::of_nanoseconds(hvd::detail::tuning::second);
 };
 
 /// Makes the batches of a pipeline for trainers, in a thread for each of them.
@@ -33,6 +42,7 @@ public:
         : pipeline_(std::move(pipeline)),
           mine_(hello(config, options)),
           has_dispatcher_(config.dispatchers > 0),
+          shared_(options.shared_bytes, options.shared_wait.nanoseconds),
           server_(hvd::detail::service_secret(config.key, "the config's key"), options.port),
           registration_(config, mine_),
           wakes_(-1),
@@ -63,6 +73,9 @@ public:
     }
 
 private:
+    using shared_batches = hvd::detail::shared_batches<batch_type>;
+    using member = typename shared_batches::member;
+
     static hvd::detail::service_hello hello(const service_config& config,
                                             const worker_options& options) {
         if (config.dispatchers > 0 &&
@@ -72,6 +85,7 @@ private:
         hvd::detail::service_hello mine;
         mine.role = hvd::detail::service_role::worker;
         mine.job = hvd::detail::job_number(config.job_id);
+        mine.host = hvd::detail::sharing_host(config.shared_memory);
         mine.dispatcher = std::uint32_t(options.dispatcher);
         return mine;
     }
@@ -83,42 +97,78 @@ private:
     void serve(hvd::detail::service_link& link) {
         hvd::detail::service_hello mine = mine_, theirs;
         mine.fingerprint = std::as_const(pipeline_).plan().fingerprint;
+        std::optional<member> me;
         const auto why_not = [&](const hvd::detail::service_hello& hello) {
-            if (hello.fingerprint == mine.fingerprint) return hvd::detail::message();
+            if (hello.fingerprint == mine.fingerprint) {
+                me.emplace(shared_, part{hello.rank, hello.size});
+                return hvd::detail::message();
+            }
             return hvd::detail::text("the worker's pipeline has the fingerprint ", mine.fingerprint,
                                      ", and the trainer's has ", hello.fingerprint,
                                      ": build both from one header, with one compiler");
         };
         if (!hvd::detail::answer_hello(link, mine, theirs, why_not)) return;
-        while (link.wait() && answer(link)) continue;
+        hvd::detail::opened_arena arena;
+        while (link.wait() && answer(link, arena, *me)) continue;
     }
 
-    bool answer(hvd::detail::service_link& link) {
+    bool answer(hvd::detail::service_link& link, hvd::detail::opened_arena& arena, member& me) {
+        using hvd::detail::service_frame;
+        hvd::detail::arena_offer offer;
+        if (link.head().kind == service_frame::arena && copied(link.contents(), offer)) {
+            arena = hvd::detail::opened_arena(offer);
+            return true;
+        }
+        hvd::detail::service_request request;
+        return link.head().kind == service_frame::ask_batch && copied(link.contents(), request) &&
+               answer(link, request.batch, arena.slot(request.slot), me);
+    }
+
+    // A frame's contents, if they have the size of a T.
+    template <class T>
+    static bool copied(std::span<const std::byte> contents, T& to) {
+        if (contents.size() != sizeof to) return false;
+        std::memcpy(&to, contents.data(), sizeof to);
+        return true;
+    }
+
+    bool answer(hvd::detail::service_link& link, const batch_request& request,
+                std::span<std::byte> slot, member& me) {
         using hvd::detail::service_frame;
         const std::uint64_t number = link.head().number;
-        batch_request request;
-        if (link.head().kind != service_frame::ask_batch ||
-            link.contents().size() != sizeof request)
-            return false;
-        std::memcpy(&request, link.contents().data(), sizeof request);
         hvd::detail::service_failure failure;
         try {
             hvd::detail::checked(request.mine);
             if (request.first >= std::as_const(pipeline_).plan().samples)
                 hvd::detail::refuse(request.mine.rank, "a batch that begins at sample ",
                                     request.first, " of ", std::as_const(pipeline_).plan().samples);
-            const std::vector<std::byte> bytes = hvd::detail::encoded(pipeline_.make(request));
-            if (bytes.size() > hvd::detail::most_batch_bytes)
-                hvd::detail::refuse(request.mine.rank, "a batch of ", bytes.size(),
+            const auto prepared = shared_.get(me, request, [&] { return make(request); });
+            if (prepared->bytes.size() > hvd::detail::most_batch_bytes)
+                hvd::detail::refuse(request.mine.rank, "a batch of ", prepared->bytes.size(),
                                     " bytes: at most ", hvd::detail::most_batch_bytes, " go");
-            made_.add(1);
-            return link.send(service_frame::batch, number, bytes);
+            return send(link, number, prepared->bytes, slot);
         } catch (const stage_error& e) {
             failure = {e.stage(), e.sample(), e.what()};
         } catch (const std::exception& e) {
             failure = {-1, 0, e.what()};
         }
         return link.send(service_frame::failed, number, hvd::detail::encoded(failure));
+    }
+
+    made_batch<batch_type> make(const batch_request& request) {
+        auto made = pipeline_.make(request);
+        made_.add(1);
+        return made;
+    }
+
+    static bool send(hvd::detail::service_link& link, std::uint64_t number,
+                     const hvd::detail::gathered_bytes& bytes, std::span<std::byte> slot) {
+        using hvd::detail::service_frame;
+        const std::uint64_t size = bytes.size();
+        if (size <= hvd::detail::service_head::most_authenticated || size > slot.size())
+            return link.send_gathered(service_frame::batch, number, bytes);
+        bytes.copy_to(slot.data());
+        return link.send(service_frame::in_slot, number, hvd::detail::plain_bytes_of(size));
     }
 
     void stay_registered() {
@@ -153,6 +203,7 @@ private:
     Pipeline pipeline_;
     hvd::detail::service_hello mine_;
     bool has_dispatcher_;
+    shared_batches shared_;
     hvd::detail::service_server server_;
     hvd::detail::dispatcher_link registration_;
     hvd::detail::wake_up wakes_;

@@ -20,6 +20,22 @@ struct training_progress {
     std::uint64_t samples_done = 0;  ///< in this epoch, by all ranks together
     loss_scale scale = {};           ///< for a scaled loss
     bool operator==(const training_progress&) const = default;
+
+    /// The progress at the position of a `data::loader`, whose `resume` takes it back:
+    /// `save_checkpoint(path, optimizer, training_progress::at(loader.state()))`.
+    /// @snippet tests/train/checkpoint.cpp save_loader
+    template <class State>
+        requires requires(const State& s) {
+            { s.seed } -> std::convertible_to<std::uint64_t>;
+            { s.epoch } -> std::convertible_to<std::uint64_t>;
+            { s.samples_done } -> std::convertible_to<std::uint64_t>;
+        }
+    static training_progress at(const State& position, std::uint64_t step = 0) {
+        return {.step = step,
+                .epoch = position.epoch,
+                .seed = position.seed,
+                .samples_done = position.samples_done};
+    }
 };
 
 namespace detail {
