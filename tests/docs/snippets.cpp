@@ -391,6 +391,18 @@ void communicators(communicator& world) {
     CHECK(bool(first) == (world.rank() == 0));
 }
 
+void send(communicator& world) {
+    const int last = world.size() - 1;
+    std::vector<float> activations(16);
+    //! [send]
+    // A pipeline: each rank works on what comes from the rank before it.
+    if (world.rank() > 0) world.recv(hvd::into(activations), hvd::peer{world.rank() - 1});
+    for (float& a : activations) a += 1;
+    if (world.rank() < last) world.send(activations, hvd::peer{world.rank() + 1});
+    //! [send]
+    CHECK(activations == std::vector<float>(16, float(world.rank() + 1)));
+}
+
 void duplicate(communicator& world) {
     //! [duplicate]
     communicator own = world.duplicate();  // of a library: its calls do not mix with its user's
@@ -673,6 +685,7 @@ HVD_TEST_SNIPPET(gather_object)
 HVD_TEST_SNIPPET(scatter_object)
 HVD_TEST_SNIPPET(allreduce_with_rank)
 HVD_TEST_SNIPPET(communicators)
+HVD_TEST_SNIPPET(send)
 HVD_TEST_SNIPPET(duplicate)
 HVD_TEST_SNIPPET(parent_rank)
 HVD_TEST_SNIPPET(abort)

@@ -112,7 +112,9 @@ public:
             case collective::scatter:
             case collective::alltoall: return run_distribute(op, w);
             case collective::barrier: return barrier();
-            case collective::agree: return;
+            case collective::agree:
+            case collective::send:
+            case collective::recv: return;  // it has no messages
         }
     }
 

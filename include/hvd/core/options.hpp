@@ -118,6 +118,13 @@ struct root {
     }
 };
 
+/// The other rank of a message: `hvd::peer{1}`.
+struct peer {
+    int rank;
+
+    constexpr explicit peer(int r) : rank(r) {}
+};
+
 /// The type of `hvd::adopt`.
 struct adopt_t {};
 /// Says that a communicator made from a handle owns it and frees it.
