@@ -391,6 +391,15 @@ void communicators(communicator& world) {
     CHECK(bool(first) == (world.rank() == 0));
 }
 
+void fused_gather(communicator& world) {
+    const double loss = 1;
+    const std::vector<int> confusion(100, 1);
+    //! [fused_gather]
+    const auto [losses, tables] = world.gather(hvd::fuse(loss, confusion), hvd::root{0});
+    if (world.rank() == 0) CHECK(tables.values.size() == 100 * losses.values.size());
+    //! [fused_gather]
+}
+
 void send(communicator& world) {
     const int last = world.size() - 1;
     std::vector<float> activations(16);
@@ -685,6 +694,7 @@ HVD_TEST_SNIPPET(gather_object)
 HVD_TEST_SNIPPET(scatter_object)
 HVD_TEST_SNIPPET(allreduce_with_rank)
 HVD_TEST_SNIPPET(communicators)
+HVD_TEST_SNIPPET(fused_gather)
 HVD_TEST_SNIPPET(send)
 HVD_TEST_SNIPPET(duplicate)
 HVD_TEST_SNIPPET(parent_rank)

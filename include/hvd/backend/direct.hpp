@@ -330,6 +330,7 @@ private:
         check(MPI_Gatherv(in_place ? MPI_IN_PLACE : op.in, all.counts[me], MPI_BYTE, op.out,
                           all.counts.data(), all.places.data(), MPI_BYTE, op.entry.root, comm_),
               "MPI_Gatherv");
+        if (op.take != nullptr) op.take(op.self);
     }
 
     // Returns the counts that come from each rank, where `sent` go to them. The ranks exchange

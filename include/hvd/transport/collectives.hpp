@@ -58,17 +58,18 @@ inline bool allreduce(transport& t, workspace& w, operation& op, std::size_t ste
     return true;
 }
 
-// Each rank reduces its slice of the one group; then the root gathers the slices.
+// Each rank reduces its slice of a group; then the root gathers the slices. Groups follow each
+// other.
 inline bool reduce(transport& t, workspace& w, operation& op, std::size_t step) {
-    const reduction_group& g = op.groups[0];
+    if (step > 2 * op.group_count) return settle_reduction(t, w, op, step - 2 * op.group_count - 1);
+    const reduction_group& g = op.groups[(step - 1) / 2];
     const int root = op.entry.root;
     const std::size_t mine = g.slice_of(op.in, t.rank(), t.size()).bytes;
-    if (step == 1) {
+    if (step % 2 == 1) {
         reduce_slice(t, w, op, g,
                      t.rank() == root ? g.slice_of(op.out, root, t.size()).data : w.part.data());
         return true;
     }
-    if (step > 2) return settle_reduction(t, w, op, step - 3);
     w.clear_blocks();
     if (t.rank() != root) w.send[std::size_t(root)] = {w.part.data(), mine};
     for (int p = 0; t.rank() == root && p < t.size(); ++p)
@@ -394,8 +395,8 @@ inline bool distribute(transport& t, workspace& w, operation& op, std::size_t st
 inline void make_part(const transport& t, workspace& w, const operation& op) {
     switch (op.entry.kind) {
         case collective::reduce:
-            if (t.rank() != op.entry.root)
-                make_room(w.part, op.groups[0].slice_of(op.in, t.rank(), t.size()).bytes);
+            for (std::size_t i = 0; t.rank() != op.entry.root && i < op.group_count; ++i)
+                make_room(w.part, op.groups[i].slice_of(op.in, t.rank(), t.size()).bytes);
             break;
         case collective::scan:
         case collective::exscan:
