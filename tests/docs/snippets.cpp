@@ -5,6 +5,7 @@
 // lines `//! [name]`. All of them run, on threads and on MPI.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <memory_resource>
@@ -391,6 +392,17 @@ void communicators(communicator& world) {
     CHECK(bool(first) == (world.rank() == 0));
 }
 
+void then(communicator& world) {
+    std::vector<float> gradient(100, 1);
+    std::atomic<bool> is_reduced = false;
+    //! [then]
+    hvd::request pending = world.allreduce_async(gradient, hvd::sum);
+    pending.then([&](std::exception_ptr failure) { is_reduced = !failure; });
+    pending.wait();  // the function has run
+    //! [then]
+    CHECK(is_reduced);
+}
+
 void fused_gather(communicator& world) {
     const double loss = 1;
     const std::vector<int> confusion(100, 1);
@@ -696,6 +708,7 @@ HVD_TEST_SNIPPET(allreduce_with_rank)
 HVD_TEST_SNIPPET(communicators)
 HVD_TEST_SNIPPET(fused_gather)
 HVD_TEST_SNIPPET(send)
+HVD_TEST_SNIPPET(then)
 HVD_TEST_SNIPPET(duplicate)
 HVD_TEST_SNIPPET(parent_rank)
 HVD_TEST_SNIPPET(abort)
