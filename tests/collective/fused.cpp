@@ -180,6 +180,67 @@ TEST_CASE("fused allgather of constant vectors gives one result for each") {
     });
 }
 
+TEST_CASE("fused reduce to every root equals each tensor's own, and leaves the others' alone") {
+    on_every_transport([](auto& comm) {
+        for (int root = 0; root < comm.size(); ++root) {
+            model m(comm.rank()), later(comm.rank());
+            comm.reduce(m.list(), hvd::max, hvd::root{root});
+            comm.reduce_async(later.list(), hvd::max, hvd::root{root}).wait();
+            for (model* const done : {&m, &later})
+                if (comm.rank() == root) check_all(*done, against_reference(hvd::max, comm.size()));
+                else check_all(*done, against_rank(comm.rank()));
+        }
+        std::vector<float> a(10, 1), b(20, 2);
+        std::vector<double> none;
+        comm.reduce(hvd::fuse(a, b, none), hvd::average, hvd::root{0}, {.prescale = 2});
+        if (comm.rank() == 0) CHECK(a == std::vector<float>(10, 2));
+        if (comm.rank() == 0) CHECK(b == std::vector<float>(20, 4));
+        comm.reduce(hvd::fuse(none), hvd::sum);
+    });
+}
+
+TEST_CASE("fused gather gives the root all tensors, and the others none") {
+    on_every_transport([](auto& comm) {
+        for (int root = 0; root < comm.size(); ++root) {
+            const bool is_root = comm.rank() == root;
+            const std::vector<int> a(rank_of(comm) + 1, comm.rank());
+            const double b = comm.rank() + 0.5;
+            const std::vector<std::vector<float>> list(3, std::vector<float>(2, float(root)));
+            const auto check = [&](const auto& results) {
+                const auto& [all_a, all_b, lists] = results;
+                CHECK(all_a.counts.size() == (is_root ? size_of(comm) : 0));
+                CHECK(all_b.values.size() == (is_root ? size_of(comm) : 0));
+                REQUIRE(lists.size() == 3);
+                CHECK(lists[2].values.size() == (is_root ? 2 * size_of(comm) : 0));
+                for (std::size_t r = 0; is_root && r < size_of(comm); ++r) {
+                    CHECK(all_a.counts[r] == r + 1);
+                    CHECK(all_a.values[all_a.displacements[r] + r] == int(r));
+                    CHECK(all_b.values[r] == double(r) + 0.5);
+                    CHECK(lists[2].values[2 * r + 1] == float(root));
+                }
+            };
+            check(comm.gather(hvd::fuse(a, b, list), hvd::root{root}));
+            check(comm.gather_async(hvd::fuse(a, b, list), hvd::root{root}).wait());
+            std::vector<double> all(is_root ? size_of(comm) : 0);
+            std::vector<float> rows(is_root ? 2 * size_of(comm) : 0);
+            const auto out = hvd::into(hvd::fuse(all, rows));
+            comm.gather(hvd::fuse(b, list[0]), out, hvd::root{root});
+            if (is_root) CHECK(all.back() == double(comm.size()) - 0.5);
+            all.assign(all.size(), 0);
+            comm.gather_async(hvd::fuse(b, list[0]), out, hvd::root{root}).wait();
+            if (is_root) CHECK(all.back() == double(comm.size()) - 0.5);
+            if (is_root) all.push_back(0);
+            const hvd::root r{root};
+            const auto too_large = [&] {
+                comm.gather(hvd::fuse(b, list[0]), hvd::into(hvd::fuse(all, rows)), r);
+            };
+            if (is_root) thrown<hvd::usage_error>(too_large);
+            else thrown<hvd::peer_error>(too_large);
+        }
+        check_that_it_works(comm);
+    });
+}
+
 TEST_CASE("fused broadcast from every root") {
     on_every_transport([](auto& comm) {
         for (int root = 0; root < comm.size(); ++root) {

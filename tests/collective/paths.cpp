@@ -91,7 +91,7 @@ TEST_CASE("calls that move nothing, and calls that fail, have no path") {
         REQUIRE(comm.observer().by_path().size() == 1);
         const hvd::call_statistics& s = comm.observer().by_path().front();
         CHECK(s.path == data_path::none);
-        CHECK(s.failures == 1);
+        CHECK(s.failed == 1);
         CHECK(s.calls == 0);
         CHECK(s.bytes == 0);
     });

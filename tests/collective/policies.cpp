@@ -190,7 +190,7 @@ TEST_CASE("observed<>: statistics count calls, failures and bytes") {
         comm.barrier();
         thrown<hvd::usage_error>([&] { comm.broadcast(x, hvd::root{-1}); });
         CHECK(comm.observer().calls() == 3);
-        CHECK(comm.observer().failures() == 1);
+        CHECK(comm.observer().failed() == 1);
         CHECK(comm.observer().bytes() >= 80);
     });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <span>
 #include <string>
@@ -71,6 +72,78 @@ TEST_CASE("a wait with a time throws what the call throws") {
         if (comm.rank() != 0) thrown<hvd::peer_error>([&] { gathered.wait_for(60s); });
         else thrown<hvd::usage_error>([&] { gathered.wait_for(60s); });
         CHECK(!gathered);
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("a callback gets the end of its call, before the wait returns") {
+    on_every_transport([](auto& comm) {
+        for (int repeat = 0; repeat < 20; ++repeat) {
+            tensor x(100, comm.rank());
+            std::atomic<int> calls = 0;
+            const auto count = [&](std::exception_ptr failure) { calls += failure ? 100 : 1; };
+            auto pending = comm.allreduce_async(x, hvd::sum);
+            pending.then(count);
+            pending.wait();
+            CHECK(calls == 1);
+            CHECK(x == sum_of_ranks(comm));
+            pending.then(count);  // it is complete
+            CHECK(calls == 2);
+            const int mine = comm.rank();
+            auto all = comm.allgather_async(mine);
+            comm.barrier();
+            all.then(count);
+            CHECK(calls == 3);
+            CHECK(all.wait().values.size() == size_of(comm));
+        }
+    });
+}
+
+TEST_CASE("a callback gets the failure of its call, which no later call throws then") {
+    on_every_transport_from(2, [](auto& comm) {
+        tensor x(std::size_t(10 + comm.rank()), 1);
+        std::string told;
+        {
+            auto pending = comm.allreduce_async(x, hvd::sum);
+            pending.then([&](std::exception_ptr failure) {
+                try {
+                    if (failure) std::rethrow_exception(failure);
+                } catch (const hvd::mismatch_error& e) {
+                    told = e.what();
+                }
+            });
+        }
+        CHECK(contains(told, "ranks disagree on shape"));
+        check_that_it_works(comm);
+        auto pending = comm.allreduce_async(x, hvd::sum);
+        pending.then([](const std::exception_ptr&) {});
+        thrown<hvd::mismatch_error>([&] { pending.wait(); });
+    });
+}
+
+TEST_CASE("a callback can't call its communicator, what it throws is told, and a call has one") {
+    on_every_transport_from(2, [](auto& comm) {
+        auto gate = comm.duplicate();
+        const bool is_last = comm.rank() == comm.size() - 1;
+        std::string refused;
+        tensor x(100, comm.rank());
+        if (is_last) gate.barrier();
+        auto pending = comm.allreduce_async(x, hvd::sum);
+        if (!is_last) {  // the last rank waits, so the call is not complete
+            pending.then([&](const std::exception_ptr&) {
+                try {
+                    comm.barrier();
+                } catch (const hvd::usage_error& e) {
+                    refused = e.what();
+                    throw;
+                }
+            });
+            thrown<hvd::usage_error>([&] { pending.then([](const std::exception_ptr&) {}); });
+            gate.barrier();
+        }
+        pending.wait();
+        CHECK(x == sum_of_ranks(comm));
+        CHECK(refused.empty() == is_last);
         check_that_it_works(comm);
     });
 }

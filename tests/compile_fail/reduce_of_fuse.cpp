@@ -7,6 +7,6 @@
 #include <hvd/threads.hpp>
 
 void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& x, std::vector<float>& y) {
-    comm.reduce(hvd::fuse(x, y), hvd::sum);  // BAD
-    comm.reduce(x, hvd::sum);                // GOOD
+    comm.reduce(hvd::fuse(x, y), hvd::into(x), hvd::sum);  // BAD
+    comm.reduce(hvd::fuse(x, y), hvd::sum);                // GOOD
 }

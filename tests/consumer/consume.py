@@ -47,7 +47,7 @@ def by_cmake(options, work):
 
 def with_sources_in_cmake(options, work):
     # As hvd's users build it: where this build has no MPI, theirs looks for none.
-    return build_with_cmake(options, work, f"-DHVD_SOURCE={options.source_root}", f"-DHVD_MPI={'ON' if options.mpicxx else 'OFF'}")
+    return build_with_cmake(options, work, f"-DHVD_SOURCE={options.source_root}", f"-DHVD_WITH_MPI={'ON' if options.mpicxx else 'OFF'}")
 
 
 def build_with_cmake(options, work, *settings):
@@ -55,6 +55,7 @@ def build_with_cmake(options, work, *settings):
     run("cmake", "-S", HERE / options.how, "-B", work / "build", *settings, *chosen)
     run("cmake", "--build", work / "build")
     run(work / "build/threads_only")
+    run(work / "build/headers_only")
     return work / "build/program"
 
 

@@ -52,6 +52,19 @@ TEST_CASE("MPI's communicators that are made of others have their form here") {
     });
 }
 
+TEST_CASE("MPI's messages between two ranks have their form here") {
+    hvd_test::on_ranks([](communicator& world) {
+        const std::vector<int> x(3, 7);
+        std::vector<int> y(3);
+        if (world.size() < 2) return;
+        if (world.rank() == 0) world.send(x, hvd::peer{1});
+        if (world.rank() == 1) {
+            world.recv(hvd::into(y), hvd::peer{0});
+            CHECK(y == x);
+        }
+    });
+}
+
 TEST_CASE("MPI's reductions have their form here") {
     hvd_test::on_ranks([](communicator& world) {
         const auto size = float(world.size());

@@ -5,6 +5,7 @@
 // lines `//! [name]`. All of them run, on threads and on MPI.
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <memory_resource>
@@ -391,6 +392,38 @@ void communicators(communicator& world) {
     CHECK(bool(first) == (world.rank() == 0));
 }
 
+void then(communicator& world) {
+    std::vector<float> gradient(100, 1);
+    std::atomic<bool> is_reduced = false;
+    //! [then]
+    hvd::request pending = world.allreduce_async(gradient, hvd::sum);
+    pending.then([&](std::exception_ptr failure) { is_reduced = !failure; });
+    pending.wait();  // the function has run
+    //! [then]
+    CHECK(is_reduced);
+}
+
+void fused_gather(communicator& world) {
+    const double loss = 1;
+    const std::vector<int> confusion(100, 1);
+    //! [fused_gather]
+    const auto [losses, tables] = world.gather(hvd::fuse(loss, confusion), hvd::root{0});
+    if (world.rank() == 0) CHECK(tables.values.size() == 100 * losses.values.size());
+    //! [fused_gather]
+}
+
+void send(communicator& world) {
+    const int last = world.size() - 1;
+    std::vector<float> activations(16);
+    //! [send]
+    // A pipeline: each rank works on what comes from the rank before it.
+    if (world.rank() > 0) world.recv(hvd::into(activations), hvd::peer{world.rank() - 1});
+    for (float& a : activations) a += 1;
+    if (world.rank() < last) world.send(activations, hvd::peer{world.rank() + 1});
+    //! [send]
+    CHECK(activations == std::vector<float>(16, float(world.rank() + 1)));
+}
+
 void duplicate(communicator& world) {
     //! [duplicate]
     communicator own = world.duplicate();  // of a library: its calls do not mix with its user's
@@ -673,6 +706,9 @@ HVD_TEST_SNIPPET(gather_object)
 HVD_TEST_SNIPPET(scatter_object)
 HVD_TEST_SNIPPET(allreduce_with_rank)
 HVD_TEST_SNIPPET(communicators)
+HVD_TEST_SNIPPET(fused_gather)
+HVD_TEST_SNIPPET(send)
+HVD_TEST_SNIPPET(then)
 HVD_TEST_SNIPPET(duplicate)
 HVD_TEST_SNIPPET(parent_rank)
 HVD_TEST_SNIPPET(abort)

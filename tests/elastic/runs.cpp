@@ -448,6 +448,45 @@ TEST_CASE("a newcomer gets the state of the others, and takes part") {
     }
 }
 
+TEST_CASE("a job that asks between its commits lets newcomers in, from the last commit on") {
+    elastic_job job(2);
+    std::atomic<bool> comes{false};
+    std::atomic<int> begun_at_3{0};
+    std::vector<report> all(3);
+    const auto work = [&](auto& o) {
+        trainer t;
+        report r;
+        hvd::elastic::state state(t.weights);
+        hvd::elastic::run<hvd_test::tcp>(
+            state,
+            [&](auto& comm) {
+                if (comm.size() == 3 && state.step() == 3 && t.weights == expected(3)) ++begun_at_3;
+                while (comm.size() < 3 || state.step() < 40) {
+                    t.step(comm, state.step());
+                    state.end_step();
+                    if (state.step() == 3 || state.step() == 40) state.commit();
+                    else state.check_host_updates();
+                    if (state.step() == 5) comes = true;
+                    // They go on until the third is there.
+                    if (comm.size() == 2 && state.step() == 39) state.restore();
+                }
+            },
+            o);
+        r.weights = t.weights;
+        r.step = state.step();
+        return r;
+    };
+    for (int r = 0; r < 2; ++r) job.start(r, [&, r](auto& o) { all[std::size_t(r)] = work(o); });
+    while (!comes) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    job.start(7, [&](auto& o) { all[2] = work(o); });
+    job.await();
+    CHECK(begun_at_3 == 3);
+    for (const report& r : all) {
+        CHECK(r.step == 40);
+        CHECK(r.weights == expected(40));
+    }
+}
+
 // ---- steps of optimizers, which bring the answer that a commit needs ----------------------------
 
 namespace {

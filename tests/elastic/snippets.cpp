@@ -219,6 +219,22 @@ TEST_CASE("a job commits every tenth step") {
     CHECK(state.step() == 20);
 }
 
+TEST_CASE("a job asks more often than it commits") {
+    int object = 0;
+    hvd::elastic::state state(object);
+    while (state.step() < 100) {
+        ++object;
+        //! [check_host_updates]
+        state.end_step();
+        if (state.step() % 100 == 0) state.commit();
+        else if (state.step() % 10 == 0) state.check_host_updates();
+        //! [check_host_updates]
+    }
+    object = 0;
+    state.restore();
+    CHECK(object == 100);
+}
+
 TEST_CASE("a rank tells the launcher how many samples it has done") {
     elastic_job job(3, true);
     for (int r = 0; r < 3; ++r)

@@ -168,6 +168,11 @@ TEST_CASE("callbacks run when tensors are complete, and may submit more") {
             CHECK(calls == 1);
             CHECK(a[0] == n);
             CHECK(b[0] == 2 * n);
+            auto third = e.allreduce("a", a, hvd::max);
+            std::atomic<int> told{0};
+            third.then([&](const std::exception_ptr& failure) { told += failure ? 100 : 1; });
+            third.wait();
+            CHECK(told == 1);
         }
     });
 }

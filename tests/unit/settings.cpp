@@ -311,11 +311,14 @@ TEST_CASE("a variable that hvd does not know is told, or refused, with the one t
 }
 
 // The lines of a program that makes two worlds, and may read the environment before.
-std::vector<std::string> lines_of_a_program(bool reads) {
+template <class... Options>
+std::vector<std::string> lines_of_a_program() {
     hvd::detail::environment_is_read().store(false);
+    hvd::detail::communicator_settings_are_read().store(false);
+    hvd::detail::tcp_settings_are_read().store(false);
     hvd::detail::unread_variables_are_told().store(false);
     return lines_of([&] {
-        if (reads) hvd::options_from_environment<hvd::engine_options>();
+        (hvd::options_from_environment<Options>(), ...);
         for (int i = 0; i < 2; ++i) {
             const auto world = hvd::communicator<hvd::threads>::world();
             hvd::run_threads(2, [](hvd::communicator<hvd::threads>& comm) { comm.barrier(); });
@@ -334,29 +337,62 @@ TEST_CASE("a variable that nothing has read is told once, by rank 0") {
           std::pair{"HVD_AUTOTUNE_LOG", "<hvd::autotune_options>()"},
           std::pair{"HVD_TIMELINE_FILE", "<hvd::timeline_options>()"}}) {
         const variables guard(values{{name, "5s"}});
-        CHECK(lines_of_a_program(false) ==
-              std::vector<std::string>{std::string("hvd: ") + name + why + reader +
-                                       " of hvd/settings.hpp"});
+        CHECK(lines_of_a_program() == std::vector<std::string>{std::string("hvd: ") + name + why +
+                                                               reader + " of hvd/settings.hpp"});
     }
     for (const char* const name : {"HVD_WAITING_NOTICE", "HVD_LOCAL_RANK", "HVD_TEST_ANYTHING"}) {
         const variables guard(values{{name, "5s"}});
-        CHECK(lines_of_a_program(false).empty());
+        CHECK(lines_of_a_program().empty());
     }
     {
         const variables guard(values{{"HVD_TIMOUT", "5s"}});
-        CHECK(lines_of_a_program(false) ==
+        CHECK(lines_of_a_program() ==
               std::vector<std::string>{"hvd: the environment has HVD_TIMOUT, which is no variable "
                                        "of hvd. Did you mean HVD_TIMEOUT?"});
     }
     const variables read(values{{"HVD_ENGINE_STALL_WARN", "5s"}});
-    CHECK(lines_of_a_program(true).empty());
+    CHECK(lines_of_a_program<hvd::engine_options>().empty());
+}
+
+TEST_CASE("settings of a world that only others' settings were asked for are told") {
+    const variables set(values{{"HVD_TIMEOUT", "5s"}, {"HVD_ENGINE_STALL_WARN", "5s"}});
+    const auto lines = lines_of_a_program<hvd::engine_options>();
+    REQUIRE(lines.size() == 1);
+    CHECK(lines[0].starts_with("hvd: HVD_TIMEOUT is set, and nothing has read it"));
+    // Those of an engine may be asked for later.
+    CHECK(lines_of_a_program<hvd::communicator_options>().empty());
+}
+
+TEST_CASE("variables of hvd::tcp are told in a program without it") {
+    const variables set(values{{"HVD_NETWORK_INTERFACE", "eth7"}});
+    CHECK(lines_of_a_program<hvd::communicator_options>() ==
+          std::vector<std::string>{"hvd: HVD_NETWORK_INTERFACE is set, and nothing has read it: "
+                                   "hvd::tcp reads it where its world is given no tcp_options"});
+    CHECK(lines_of_a_program<hvd::tcp_options>().empty());
+}
+
+TEST_CASE("an empty variable is not set") {
+    const variables set(values{{"HVD_TIMEOUT", ""}, {"HVD_TIMOUT", ""}, {"HVD_START_TIMEOUT", ""}});
+    CHECK(lines_of_a_program().empty());
+    CHECK(
+        lines_of([] { CHECK(hvd::configuration::from_environment().entries().empty()); }).empty());
+    CHECK(!hvd::options_from_environment().timeout.is_given());
+}
+
+TEST_CASE("a time below the resolution of the clock is not 0") {
+    using picoseconds = std::chrono::duration<double, std::pico>;
+    CHECK(hvd::time_span(picoseconds(1)).nanoseconds == 1);
+    CHECK(hvd::time_limit(picoseconds(1)).patience() == 1);
+    CHECK(hvd::time_limit(picoseconds(-1)).is_wrong());
+    CHECK(hvd::time_limit(picoseconds(0)).is_wrong());
 }
 
 TEST_CASE("each variable of a setting is one that is told or one that is read unasked") {
     for_each_setting([](const setting& s, void*) {
         INFO(s.variable);
         const bool is_read =
-            hvd::detail::is_named_by(s.variable, hvd::detail::variables_read_unasked);
+            hvd::detail::is_named_by(s.variable, hvd::detail::variables_read_unasked) ||
+            hvd::detail::is_named_by(s.variable, hvd::detail::variables_of_tcp);
         CHECK(is_read != hvd::detail::is_named_by(s.variable, hvd::detail::variables_to_ask_for));
     });
 }

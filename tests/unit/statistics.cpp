@@ -124,7 +124,7 @@ TEST_CASE("numbers in JSON are exact, and never infinite") {
 TEST_CASE("calls are counted for each collective and path, with the bandwidths of nccl-tests") {
     const hvd::statistics s = some_calls();
     CHECK(s.calls() == 13);
-    CHECK(s.failures() == 1);
+    CHECK(s.failed() == 1);
     CHECK(s.rank() == 1);
     CHECK(s.size() == 4);
     REQUIRE(s.by_path().size() == 4);
@@ -142,7 +142,7 @@ TEST_CASE("calls are counted for each collective and path, with the bandwidths o
     CHECK(gathered.algbw() == doctest::Approx(400 / 2e-6));
     CHECK(gathered.busbw() == doctest::Approx(400 / 2e-6 * 0.75));
     const hvd::call_statistics& failed = s.by_path()[3];
-    CHECK(failed.failures == 1);
+    CHECK(failed.failed == 1);
     CHECK(failed.calls == 0);
     CHECK(failed.nanoseconds == 0);
     CHECK(failed.algbw() == 0);
@@ -154,6 +154,8 @@ TEST_CASE("calls are counted for each collective and path, with the bandwidths o
 
 TEST_CASE("the factors of busbw are those of nccl-tests") {
     const auto factor = &hvd::call_statistics::bus_factor;
+    CHECK(factor("send", 4) == 1);
+    CHECK(factor("recv", 4) == 1);
     CHECK(factor("allreduce", 8) == 1.75);
     CHECK(factor("allreduce", 1) == 0);
     for (const char* kind : {"allgather", "reduce_scatter", "alltoall", "gather", "scatter"})
@@ -179,16 +181,16 @@ TEST_CASE("the text is a table whose columns stand below each other") {
 
 TEST_CASE("the JSON has all numbers") {
     CHECK(to_json(hvd::statistics()) ==
-          R"({"rank":-1,"size":0,"calls":0,"failures":0,"bytes":0,"seconds":0,"collectives":[]})");
+          R"({"rank":-1,"size":0,"calls":0,"failed":0,"bytes":0,"seconds":0,"collectives":[]})");
     const std::string calls = to_json(some_calls());
     const auto read = nlohmann::json::parse(calls);
     CHECK(read["collectives"].size() == 4);
     CHECK(read["collectives"][0]["seconds"] == 0.012);
     CHECK(nlohmann::json::parse(to_json(some_tensors()))["size"] == 4);
     CHECK(nlohmann::json::parse(json_of("\n\t\"\\\xff\x01 €")) == "\n\t\"\\\xEF\xBF\xBD\x01 €");
-    CHECK(has(calls, R"({"rank":1,"size":4,"calls":13,"failures":1,)"));
-    CHECK(has(calls, R"([{"collective":"allreduce","path":"in place","calls":10,"failures":0,)"));
-    CHECK(has(calls, R"(},{"collective":"allgather","path":"none","calls":0,"failures":1,)"));
+    CHECK(has(calls, R"({"rank":1,"size":4,"calls":13,"failed":1,)"));
+    CHECK(has(calls, R"([{"collective":"allreduce","path":"in place","calls":10,"failed":0,)"));
+    CHECK(has(calls, R"(},{"collective":"allgather","path":"none","calls":0,"failed":1,)"));
     CHECK(calls.substr(calls.size() - 3) == "}]}");
     const std::string engine = to_json(some_tensors());
     CHECK(has(engine, R"("tensors_in_flight":7)"));

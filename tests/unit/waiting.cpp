@@ -34,6 +34,7 @@ struct waiting_transport : transport {
 
     waiting_transport() : transport(0, 4) {}
     void exchange_headers(const call_header&) override {}
+    void exchange_header(const call_header&, int) override {}
     void alltoallv(const block*, const block*) override {}
     void reduce_scatter(const block*, const reduction&) override {}
     bool ready() override { return false; }

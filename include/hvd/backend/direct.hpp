@@ -112,7 +112,9 @@ public:
             case collective::scatter:
             case collective::alltoall: return run_distribute(op, w);
             case collective::barrier: return barrier();
-            case collective::agree: return;
+            case collective::agree:
+            case collective::send:
+            case collective::recv: return;  // it has no messages
         }
     }
 
@@ -328,6 +330,7 @@ private:
         check(MPI_Gatherv(in_place ? MPI_IN_PLACE : op.in, all.counts[me], MPI_BYTE, op.out,
                           all.counts.data(), all.places.data(), MPI_BYTE, op.entry.root, comm_),
               "MPI_Gatherv");
+        if (op.take != nullptr) op.take(op.self);
     }
 
     // Returns the counts that come from each rank, where `sent` go to them. The ranks exchange

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "call/calls_base.hpp"
+#include "allreduce.hpp"
 #include "call/result_types.hpp"
 
 namespace hvd::inline v0::detail {
@@ -49,20 +49,47 @@ struct reduce_call : call {
     }
 };
 
+// Reduces a fused list in place on the root. It travels as that of an allreduce.
+template <class Fused, class Op>
+struct fused_reduce_call : fused_allreduce_call<Fused, Op> {
+    bool is_root;
+
+    fused_reduce_call(const Fused& list, const Op& f, hvd::root r, int rank, int size,
+                      const reduce_options& o, std::vector<tensor_ref>& tensors,
+                      std::vector<std::size_t>& offsets)
+        : fused_allreduce_call<Fused, Op>(list, f, o, tensors, offsets, collective::reduce),
+          is_root(rank == r.rank) {
+        this->check_root(r.rank, size);
+        this->op.tensors = nullptr;
+        this->op.offsets = nullptr;
+        this->op.tensor_count = 0;
+        if (!is_root) this->op.unpack = nullptr;
+    }
+};
+
+template <class Fused, class Op>
+struct kept_fused_reduce : fused_storage, fused_reduce_call<Fused, Op> {
+    kept_fused_reduce(const Fused& list, const Op& f, hvd::root r, int rank, int size,
+                      const reduce_options& o)
+        : fused_reduce_call<Fused, Op>(list, f, r, rank, size, o, this->tensors, this->offsets) {}
+};
+
 /// The members of a communicator for reduce.
 template <class Comm, class B>
 class reduce_calls {
 public:
     /// Reduces `x` over all ranks. The root gets the result in `x`; the others' `x` stays as it is.
+    /// It is any viewable or a `fuse(…)` of several.
     ///
     /// **Collective**, **Buffers**, **Threads** and errors are as for `allreduce`, plus the root,
     /// which all ranks name alike. **Completion**: done on return.
     /// @snippet tests/docs/snippets.cpp reduce
     template <class X, class Op = reduce_options>
     void reduce(X&& x, const Op& op = {}, root r = root{0}, const reduce_options& o = {}) {
-        if constexpr (check_unfused<X>() && check_tensor<B, X, tensor_use::written>() &&
-                      check_reduced<B, X, Op>())
-            run_views(to_view(x), to_view(x), as_operation(op), r, o);
+        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>()) {
+            if constexpr (is_fused<std::remove_cvref_t<X>>) run_fused(x, as_operation(op), r, o);
+            else run_views(to_view(x), to_view(x), as_operation(op), r, o);
+        }
     }
 
     /// Reduces `in` over all ranks into the root's `out`. The others' `out` is ignored.
@@ -80,9 +107,11 @@ public:
     /// In place, begun: complete when the request is.
     template <class X, class Op = reduce_options>
     request reduce_async(X&& x, const Op& op = {}, root r = root{0}, const reduce_options& o = {}) {
-        if constexpr (check_unfused<X>() && check_tensor<B, X, tensor_use::written>() &&
-                      check_reduced<B, X, Op>())
-            return start_views(to_view(x), to_view(x), as_operation(op), r, o);
+        if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>()) {
+            if constexpr (is_fused<std::remove_cvref_t<X>>)
+                return start_fused(x, as_operation(op), r, o);
+            else return start_views(to_view(x), to_view(x), as_operation(op), r, o);
+        }
         return {};
     }
 
@@ -128,6 +157,22 @@ public:
 private:
     Comm& self() { return static_cast<Comm&>(*this); }
     auto& own() { return access::session_of(self()); }
+
+    template <class Fused, class Op>
+    void run_fused(const Fused& list, const Op& op, root r, const reduce_options& o) {
+        run_made(self(), collective::reduce, o, [&] {
+            workspace& work = own().work();
+            return fused_reduce_call<Fused, Op>(list, op, r, own().rank(), own().size(), o,
+                                                work.tensors, work.offsets);
+        });
+    }
+
+    template <class Fused, class Op>
+    request start_fused(const Fused& list, const Op& op, root r, const reduce_options& o) {
+        return start_call(self(), collective::reduce, o, [&] {
+            return kept_fused_reduce<Fused, Op>(list, op, r, own().rank(), own().size(), o);
+        });
+    }
 
     template <class In, class Out, class Op>
     void run_views(const In& in, const Out& out, const Op& op, root r, const reduce_options& o) {

@@ -13,6 +13,7 @@
 #include "../collective/barrier.hpp"
 #include "../collective/broadcast.hpp"
 #include "../collective/gather.hpp"
+#include "../collective/message.hpp"
 #include "../collective/reduce.hpp"
 #include "../collective/reduce_scatter.hpp"
 #include "../collective/scan.hpp"
@@ -68,6 +69,7 @@ class communicator : public detail::allreduce_calls<communicator<Backend>, Backe
                      public detail::scatter_calls<communicator<Backend>, Backend>,
                      public detail::alltoall_calls<communicator<Backend>, Backend>,
                      public detail::barrier_calls<communicator<Backend>, Backend>,
+                     public detail::message_calls<communicator<Backend>, Backend>,
                      public detail::object_calls<communicator<Backend>, Backend>,
                      public detail::plan_calls<communicator<Backend>, Backend>,
                      public detail::placed_rank<communicator<Backend>> {

@@ -13,7 +13,7 @@
 namespace hvd::inline v0 {
 
 /// A span of time in options. Any `std::chrono` duration converts (`.timeout = 5s`); hvd itself
-/// does not include `<chrono>`. The longest span is 146 years.
+/// does not include `<chrono>`. The longest span is 146 years, the shortest one a nanosecond.
 class time_span {
 public:
     /// Makes a span of 0.
@@ -52,6 +52,8 @@ private:
     static constexpr std::int64_t nearest(long double n) {
         if (n > static_cast<long double>(longest)) return longest;
         if (n < -static_cast<long double>(longest)) return -longest;
+        if (n > 0 && n < 1) return 1;  // a shorter time is no other word for 0
+        if (n < 0 && n > -1) return -1;
         return n == n ? static_cast<std::int64_t>(n) : 0;
     }
 };
@@ -116,6 +118,13 @@ struct root {
     root(N) {
         static_assert(!std::integral<N>, "hvd: a root is written hvd::root{0}, not 0");
     }
+};
+
+/// The other rank of a message: `hvd::peer{1}`.
+struct peer {
+    int rank;
+
+    constexpr explicit peer(int r) : rank(r) {}
 };
 
 /// The type of `hvd::adopt`.

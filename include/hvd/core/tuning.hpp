@@ -99,6 +99,10 @@ constexpr std::size_t most_broadcast_whole = 64 * KiB;
 // over TCP in a way that leaves the wire empty half of the time: 4 MiB took 61 ms with
 // MPI_Allreduce and 35 ms in these messages (benchmarks page).
 constexpr std::size_t mpi_message_bytes = 60 * KiB;
+
+// A message inside a node goes through two windows of this size, if the receiver can't reach the
+// tensor of the sender. Both stay in the cache of the second level.
+constexpr std::size_t message_window = 32 * KiB;
 // MPI messages from one rank to another that are under way at a time, each in a buffer. Without
 // buffers, and with all messages of a chunk begun at once, an allreduce of two ranks as two nodes
 // on one host had 0.63 to 0.96 of the speed from 64 KiB to 16 MiB, and 1.04 at 1 KiB; over TCP on

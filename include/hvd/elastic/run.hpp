@@ -53,7 +53,8 @@ public:
         for (const auto& f : s.callbacks_) f(comm.rank(), comm.size());
     }
     template <class State>
-    static void set_watch(State& s, std::function<void()> begins, std::function<bool()> changes) {
+    static void set_watch(State& s, std::function<void(const char*)> begins,
+                          std::function<bool()> changes) {
         s.begins_ = std::move(begins);
         s.changes_ = std::move(changes);
     }
@@ -228,8 +229,8 @@ public:
             else end_.note_change();
             return should_join != 0;
         };
-        const auto begins = [this, &comm, question] {
-            end_.throw_what_was_caught("commit()");
+        const auto begins = [this, &comm, question](const char* call) {
+            end_.throw_what_was_caught(call);
             end_step(comm, question.get());
         };
         elastic_access::set_watch(state, begins, changes);

@@ -83,10 +83,25 @@ public:
     /// @snippet tests/elastic/snippets.cpp samples
     void commit(const commit_options& options = {}) {
         refuse_negative("commit", options.samples, "samples");
-        if (begins_) begins_();
+        if (begins_) begins_("commit()");
         hold(step_ + std::max(uncommitted_, std::int64_t(1)), running_epoch_);
         samples_ += std::min(options.samples, INT64_MAX - samples_);
         if (changes_ && changes_()) throw membership_change();
+    }
+
+    /// Asks whether newcomers wait, as `commit` does, and commits nothing: between the commits of
+    /// a job that commits seldom. Horovod: `state.check_host_updates`, which goes on from objects
+    /// that are not committed. Here the steps since the last commit are done again.
+    ///
+    /// **Collective** inside `elastic::run`; it makes the allreduce of `commit`, unless a step has
+    /// brought the answer. Outside it does nothing. @throws membership_change, on all ranks, if the
+    /// job changes its size, after `restore()`; hvd::peer_error if a rank is lost.
+    /// @snippet tests/elastic/snippets.cpp check_host_updates
+    void check_host_updates() {
+        if (begins_) begins_("check_host_updates()");
+        if (!changes_ || !changes_()) return;
+        restore();
+        throw membership_change();
     }
 
     /// Puts the objects, and the number of steps, back as they were at the last commit.
@@ -295,8 +310,8 @@ private:
     std::int64_t step_ = 0, uncommitted_ = 0;  // steps until the last commit, and since
     std::int64_t samples_ = 0;                 // of this rank in all epochs
     std::uint64_t epoch_ = 0, running_epoch_ = 0;
-    std::function<void()> begins_;   // at the begin of a commit
-    std::function<bool()> changes_;  // at its end
+    std::function<void(const char* call)> begins_;  // at the begin of a commit
+    std::function<bool()> changes_;                 // at its end
     std::function<hvd::detail::peer_copies(const std::vector<std::byte>&)> exchange_;
     std::vector<std::byte> bytes_;  // of this rank's local objects
     std::vector<std::function<void(int, int)>> callbacks_;

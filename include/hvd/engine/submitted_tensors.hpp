@@ -89,7 +89,7 @@ public:
         }
         if (!call) return;
         call->value = last;
-        call->finish(nullptr);
+        finish(*call, nullptr);
         completions_.announce();
     }
 
@@ -180,9 +180,16 @@ protected:
     void complete(pending_tensor& entry, std::exception_ptr failure) noexcept {
         if (entry.on_done != nullptr) entry.on_done(*entry.call, failure != nullptr);
         const callback then = std::move(entry.then);
-        if (!then) return entry.call->finish(std::move(failure));
-        entry.call->finish(failure);
+        if (!then) return finish(*entry.call, std::move(failure));
+        finish(*entry.call, failure);
         call_back(then, failure);
+    }
+
+    void finish(queued& call, std::exception_ptr failure) {
+        call.finish(std::move(failure), [this](auto run) {
+            const callback_scope scope(*this);
+            run();
+        });
     }
 
     // The threads that wait get the exception, and it dies there: its counter is not visible to

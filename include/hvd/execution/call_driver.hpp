@@ -266,8 +266,9 @@ public:
         try {
             step_ = 0;
             notice_.said = false;
-            if (t != nullptr) t->begin(op);
-            else traits_.run_whole(traits_.endpoint, op, work_);
+            if (t == nullptr) traits_.run_whole(traits_.endpoint, op, work_);
+            else if (is_message(op.entry.kind)) t->exchange_header(op.entry, op.entry.root);
+            else t->begin(op);
         } catch (...) {
             fail(op);
         }
@@ -424,7 +425,8 @@ private:
     bool proceed(transport& t, operation& op) {
         if (t.next()) return false;
         if (step_ == 0) {
-            if (!t.agreed) check_headers(rank_, t.headers, size_);
+            if (is_message(op.entry.kind)) check_message(t, op.entry);
+            else if (!t.agreed) check_call(t);
             if (op.only_agree) return keep_headers(op, t);
             if (packs_ && !packed_) t.guarded([&] { pack(op); });
         }

@@ -8,6 +8,7 @@
 
 #include "../platform/thread.hpp"
 #include "call_driver.hpp"
+#include "completion_callback.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -66,16 +67,43 @@ public:
     bool done() const { return done_.load(); }
 
     void finish(std::exception_ptr failure) {
-        failure_ = std::move(failure);
-        done_.store(true);
+        finish(std::move(failure), [](auto run) { run(); });
     }
+    // The callback runs first, inside `around(run)`: who has waited for the call finds its work
+    // done.
+    template <class Around>
+    void finish(std::exception_ptr failure, Around around) {
+        tell(std::move(failure), around);
+        set_done();
+    }
+
+    // The two parts of finish(), for a queue that holds a lock in the second one.
+    template <class Around>
+    void tell(std::exception_ptr failure, Around around) {
+        failure_ = std::move(failure);
+        if (then_.complete(failure_, around)) is_told_.store(true);
+    }
+    void set_done() { done_.store(true); }
+
+    // f(failure) runs when the call is complete, or now.
+    template <class F>
+    void then(F f) {
+        const auto outcome = then_.give(std::move(f), failure_);
+        if (outcome == completion_callback::outcome::is_second)
+            throw usage_error(-1, "hvd: this request has a callback of .then() already");
+        if (outcome == completion_callback::outcome::run) is_told_.store(true);
+    }
+    // True if a callback has got the failure.
+    bool is_told() const { return is_told_.load(); }
 
     // Returns the exception once: the first caller has seen it.
     std::exception_ptr take_failure() { return std::exchange(failure_, nullptr); }
 
 private:
     atomic<bool> done_{false};
+    atomic<bool> is_told_{false};
     std::exception_ptr failure_;
+    completion_callback then_;
 };
 
 // The coroutines that wait for calls of a queue, in order. Its owner holds a lock.
@@ -325,11 +353,12 @@ private:
     }
 
     void pop(std::exception_ptr failure) {
+        const shared<queued> head = front();
+        head->tell(std::move(failure), [](auto run) { run(); });
         const lock_guard lock(mutex_);
-        const shared<queued> head = std::move(first_);
         first_ = std::move(head->behind);
         if (!first_) last_ = {};
-        head->finish(std::move(failure));
+        head->set_done();
         changed_.notify_all();
     }
 

@@ -64,6 +64,25 @@ public:
         return detail::test_for(time, [this] { return test(); });
     }
 
+    /// Gives a function that is called once, when the call is complete: with null, or with the
+    /// exception of the call, which `wait()` throws as well. It is called before `wait()` returns,
+    /// and now if the call is complete.
+    ///
+    /// **Threads**: it runs on the thread that completes the call: the progress thread, or, where
+    /// there is none, the one that is in `wait()` or `test()`; an engine's where the call is an
+    /// engine's. It makes no calls on the communicator and waits for none, since the thread would
+    /// wait for itself: these throw. Calls of other communicators hold the queue up.
+    /// **Exceptions** that leave it go to the message sink. A request may be dropped after its
+    /// callback has got the failure: no later call throws that then.
+    /// @throws hvd::usage_error for a second callback of one request.
+    /// @snippet tests/docs/snippets.cpp then
+    template <class F>
+        requires std::is_invocable_v<F&, const std::exception_ptr&>
+    void then(F callback) {
+        if (call_) call_->then(std::move(callback));
+        else detail::completion_callback::run(callback, nullptr);
+    }
+
     /// Resumes on the thread that next waits on the communicator, calls its `run_ready()` or
     /// destroys it. In the last case the call is complete as well, and further calls on the
     /// communicator throw `hvd::peer_error`. A coroutine that is destroyed before is forgotten.
@@ -114,7 +133,8 @@ private:
         if (!call_) return;
         try {
             if (!call_->done()) ((*call_).*end)();
-            if (auto failure = call_->take_failure()) call_->leave_unseen(failure);
+            if (auto failure = call_->take_failure(); failure && !call_->is_told())
+                call_->leave_unseen(failure);
         } catch (...) {
             call_->leave_unseen(std::current_exception());
         }
@@ -151,6 +171,13 @@ public:
     /// Waits as `request::wait_for` does. After true the result is there: `wait()` takes it.
     bool wait_for(time_span time) {
         return detail::test_for(time, [this] { return test(); });
+    }
+
+    /// As `request::then`. The result is there after `wait()`.
+    template <class F>
+        requires std::is_invocable_v<F&, const std::exception_ptr&>
+    void then(F callback) {
+        call_.then(std::move(callback));
     }
 
     /// Waits for the call and returns its result. The handle is empty afterwards, also if the call

@@ -67,6 +67,7 @@ public:
         operation op;
         op.entry.kind = kind;
         store(op.entry.name, o.name);
+        if constexpr (requires { o.other; }) op.entry.root = o.other;
         forfeit(op, unprepared, std::current_exception());
         const std::exception_ptr failure = op.failure;
         run(*this, op, o.timeout);

@@ -51,7 +51,7 @@ template <class F>
 void each_count(const call_statistics& s, F tell) {
     using enum count_kind;
     tell("calls", "Calls that succeeded.", counter, s.calls);
-    tell("failures", "Calls that failed.", counter, s.failures);
+    tell("failed", "Calls that failed.", counter, s.failed);
     tell("bytes", "Bytes that this rank contributed.", counter, s.bytes);
     tell("size_bytes", "Sizes of the calls as nccl-tests counts them.", counter, s.total_bytes);
     tell("seconds", "Time of the calls, with the wait for later ranks.", counter, s.seconds());

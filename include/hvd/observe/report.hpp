@@ -98,7 +98,7 @@ inline std::string to_text(const statistics& s) {
                "longest (us)", "algbw (GB/s)", "busbw (GB/s)"});
     for (const call_statistics& e : s.by_path())
         table.add({std::string(e.collective), name_of(e.path), std::to_string(e.calls),
-                   std::to_string(e.failures), std::to_string(e.bytes), fixed(e.seconds(), 6),
+                   std::to_string(e.failed), std::to_string(e.bytes), fixed(e.seconds(), 6),
                    fixed(e.calls == 0 ? 0 : e.seconds() * 1e6 / double(e.calls), 2),
                    fixed(e.longest_seconds() * 1e6, 2), fixed(e.algbw() / 1e9, 3),
                    fixed(e.busbw() / 1e9, 3)});
@@ -124,7 +124,7 @@ inline std::string to_json(const statistics& s) {
     all.add("rank", s.rank());
     all.add("size", s.size());
     all.add("calls", s.calls());
-    all.add("failures", s.failures());
+    all.add("failed", s.failed());
     all.add("bytes", s.bytes());
     all.add("seconds", s.seconds());
     all.add_name("collectives");

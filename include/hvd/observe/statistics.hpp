@@ -17,7 +17,7 @@ struct call_statistics {
     data_path path = data_path::none;
     int size = 1;                 ///< ranks
     std::size_t calls = 0;        ///< calls that succeeded
-    std::size_t failures = 0;     ///< calls that failed, for which there is neither path nor time
+    std::size_t failed = 0;       ///< calls that failed, for which there is neither path nor time
     std::size_t bytes = 0;        ///< that this rank contributed
     std::size_t total_bytes = 0;  ///< the sum of the calls' sizes, see `event::total_bytes`
     std::int64_t nanoseconds = 0;
@@ -38,7 +38,7 @@ struct call_statistics {
         const double part = double(size - 1) / double(size);
         if (collective == "allreduce") return 2 * part;
         if (collective == "broadcast" || collective == "reduce" || collective == "scan" ||
-            collective == "exscan")
+            collective == "send" || collective == "recv" || collective == "exscan")
             return 1;
         return part;
     }
@@ -58,12 +58,12 @@ public:
         size_ = e.size;
         const std::int64_t time = e.time - begun_;
         ++calls_;
-        if (!succeeded) ++failures_;
+        if (!succeeded) ++failed_;
         bytes_ += e.bytes;
         nanoseconds_ += time;
         call_statistics& of_path = entry_of(e);
         if (!succeeded) {
-            ++of_path.failures;
+            ++of_path.failed;
             return;
         }
         ++of_path.calls;
@@ -75,7 +75,7 @@ public:
 
     /// All calls, also those that failed.
     std::size_t calls() const { return calls_; }
-    std::size_t failures() const { return failures_; }
+    std::size_t failed() const { return failed_; }
     /// The bytes that this rank contributed.
     std::size_t bytes() const { return bytes_; }
     /// The time spent inside collectives, including the wait for peers.
@@ -102,7 +102,7 @@ private:
     }
 
     int rank_ = -1, size_ = 0;
-    std::size_t calls_ = 0, failures_ = 0, bytes_ = 0;
+    std::size_t calls_ = 0, failed_ = 0, bytes_ = 0;
     std::int64_t nanoseconds_ = 0, begun_ = 0;
     std::vector<call_statistics> entries_;
 };

@@ -28,7 +28,14 @@ enum class collective : std::uint8_t {
     alltoall,
     barrier,
     agree,
+    send,
+    recv,
 };
+
+// A message is a call of two ranks: the one that makes it, and the `root` of its header.
+constexpr bool is_message(collective kind) {
+    return kind == collective::send || kind == collective::recv;
+}
 
 // The rules by which ranks compare the shapes of their tensors.
 enum class shape_rule : std::uint8_t {
@@ -50,6 +57,7 @@ constexpr collective_traits collective_table[] = {
     {"allgather", shape_rule::rows},       {"gather", shape_rule::rows},
     {"scatter", shape_rule::any},          {"alltoall", shape_rule::rows},
     {"barrier", shape_rule::any},          {"agree", shape_rule::any},
+    {"send", shape_rule::equal},           {"recv", shape_rule::equal},
 };
 
 constexpr const char* name_of(collective kind) { return collective_table[std::size_t(kind)].name; }
@@ -81,6 +89,8 @@ struct call_header {
 
     call_header() { name[0] = type[0] = text[0] = 0; }
 
+    bool is_sent() const { return kind == collective::send; }
+
     // The first reason wins. The peers get it as a peer_error.
     [[gnu::cold, gnu::noinline]] void refuse(std::string_view why) {
         if (refused) return;
@@ -91,7 +101,10 @@ struct call_header {
     [[gnu::cold]] message label() const {
         if (kind == collective::agree && name[0] != 0) return name;
         const char* const collective = name_of(kind);
-        return name[0] == 0 ? message(collective) : detail::text(collective, " '", name, "'");
+        message said =
+            name[0] == 0 ? message(collective) : detail::text(collective, " '", name, "'");
+        if (is_message(kind)) said += detail::text(is_sent() ? " to rank " : " from rank ", root);
+        return said;
     }
 };
 

@@ -115,6 +115,9 @@ public:
         looked_ = false;
     }
 
+    // Called at the beginning of each message, which the other ranks do not count.
+    void begin_message() noexcept { looked_ = false; }
+
     // True if waiting is in vain.
     bool received() {
         if constexpr (sends_notices<Endpoint>) {

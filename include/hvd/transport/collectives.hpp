@@ -4,6 +4,7 @@
 
 #include "../kernel/copy.hpp"
 #include "../protocol/agreement.hpp"
+#include "../protocol/message_check.hpp"
 #include "transport.hpp"
 
 namespace hvd::inline v0::detail {
@@ -57,17 +58,18 @@ inline bool allreduce(transport& t, workspace& w, operation& op, std::size_t ste
     return true;
 }
 
-// Each rank reduces its slice of the one group; then the root gathers the slices.
+// Each rank reduces its slice of a group; then the root gathers the slices. Groups follow each
+// other.
 inline bool reduce(transport& t, workspace& w, operation& op, std::size_t step) {
-    const reduction_group& g = op.groups[0];
+    if (step > 2 * op.group_count) return settle_reduction(t, w, op, step - 2 * op.group_count - 1);
+    const reduction_group& g = op.groups[(step - 1) / 2];
     const int root = op.entry.root;
     const std::size_t mine = g.slice_of(op.in, t.rank(), t.size()).bytes;
-    if (step == 1) {
+    if (step % 2 == 1) {
         reduce_slice(t, w, op, g,
                      t.rank() == root ? g.slice_of(op.out, root, t.size()).data : w.part.data());
         return true;
     }
-    if (step > 2) return settle_reduction(t, w, op, step - 3);
     w.clear_blocks();
     if (t.rank() != root) w.send[std::size_t(root)] = {w.part.data(), mine};
     for (int p = 0; t.rank() == root && p < t.size(); ++p)
@@ -245,6 +247,35 @@ inline bool broadcast(transport& t, workspace&, operation& op, std::size_t step)
     return true;
 }
 
+inline bool move_message(transport& t, operation& op, std::size_t step) {
+    if (step > 1) return false;
+    const bool sends = op.entry.is_sent();
+    t.move_one({sends ? const_cast<std::byte*>(op.in) : op.out,
+                std::size_t(op.entry.count) * op.element_bytes},
+               op.entry.root, sends);
+    return true;
+}
+
+// The two ranks of a message go on together, unless the other one makes another call.
+inline void check_message(transport& t, const call_header& mine) {
+    const call_header& theirs = *t.headers[mine.root];
+    if (!is_message_with(t.rank(), theirs)) [[unlikely]]
+        t.give_up();
+    check_message(t.rank(), mine, theirs);
+}
+
+// All ranks of a call see the same headers, and go on together. But a message shows its header to
+// one rank alone.
+inline void check_call(transport& t) {
+    try {
+        check_headers(t.rank(), t.headers, t.size());
+    } catch (...) {
+        for (int p = 0; p < t.size(); ++p)
+            if (is_message(t.headers[p]->kind)) t.give_up();
+        throw;
+    }
+}
+
 // No memory has as many elements as the counts that have come from other ranks.
 [[gnu::cold, noreturn]] inline void refuse_counts(const transport& t, const operation& op,
                                                   std::size_t rank, std::size_t count) {
@@ -364,8 +395,8 @@ inline bool distribute(transport& t, workspace& w, operation& op, std::size_t st
 inline void make_part(const transport& t, workspace& w, const operation& op) {
     switch (op.entry.kind) {
         case collective::reduce:
-            if (t.rank() != op.entry.root)
-                make_room(w.part, op.groups[0].slice_of(op.in, t.rank(), t.size()).bytes);
+            for (std::size_t i = 0; t.rank() != op.entry.root && i < op.group_count; ++i)
+                make_room(w.part, op.groups[i].slice_of(op.in, t.rank(), t.size()).bytes);
             break;
         case collective::scan:
         case collective::exscan:
@@ -388,6 +419,8 @@ inline bool begin_step(transport& t, workspace& w, operation& op, std::size_t st
         case collective::gather: return gather_to(t, w, op, step);
         case collective::scatter:
         case collective::alltoall: return distribute(t, w, op, step);
+        case collective::send:
+        case collective::recv: return move_message(t, op, step);
         case collective::barrier:
         case collective::agree: break;  // the exchange of headers is all
     }

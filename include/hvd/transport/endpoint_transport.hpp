@@ -79,6 +79,18 @@ public:
 
     void exchange_headers(const call_header& mine) override { post_headers(mine, {}); }
 
+    void exchange_header(const call_header& mine, int peer) override {
+        notices_.begin_message();
+        step_ = step::one_header;
+        peer_ = peer;
+        copy_header(headers_of_all_[std::size_t(rank_)], mine);
+        packets_.fill(1, [&](int) -> const call_header& { return mine; }, {});
+        this->guarded([&] {
+            packets_.receive(peer, std::size_t(peer));
+            packets_.send(peer);
+        });
+    }
+
     void allreduce(operation& op) override {
         if (!carries) return transport::allreduce(op);
         step_ = step::carried;
@@ -158,6 +170,7 @@ public:
 protected:
     bool advance() override {
         if (step_ == step::headers) return read_headers();
+        if (step_ == step::one_header) return read_header_of(peer_);
         if (step_ == step::carried) return false;
         if (step_ == step::alltoallv) return post_chunks_of_pairs();
         const bool more = chunks_ * chunk_bytes_ < longest_;
@@ -168,7 +181,7 @@ protected:
 
 private:
     // Nothing moves in a carried step: the data has come with the headers.
-    enum class step { headers, carried, alltoallv, reduce_scatter };
+    enum class step { headers, one_header, carried, alltoallv, reduce_scatter };
 
     // Every rank sends its header to every other rank. A rank that refuses the call says so in its
     // header, so that nobody moves data for that call.
@@ -188,10 +201,14 @@ private:
 
     bool read_headers() {
         for (int p = 0; p < size_; ++p)
-            if (p != rank_ && !packets_.read_headers(std::size_t(p), 1, [&](int) -> call_header& {
-                    return headers_of_all_[std::size_t(p)];
-                })) [[unlikely]]
-                refuse_bytes_of(p);
+            if (p != rank_) read_header_of(p);
+        return false;
+    }
+    bool read_header_of(int p) {
+        if (!packets_.read_headers(std::size_t(p), 1, [&](int) -> call_header& {
+                return headers_of_all_[std::size_t(p)];
+            })) [[unlikely]]
+            refuse_bytes_of(p);
         return false;
     }
 
@@ -262,6 +279,7 @@ private:
     notice_exchange<Endpoint> notices_;
     message_memory<Endpoint> arrived_;
     step step_ = step::headers;
+    int peer_ = -1;  // of a message
     table<call_header> headers_of_all_;
     std::size_t most_carried_;
     const bool agrees_;

@@ -96,6 +96,18 @@ public:
         begin_group();
     }
 
+    // ---- messages: this rank and one other take part --------------------------------------------
+
+    // Shows the header to that rank alone; then headers[peer] is the header of its next call.
+    virtual void exchange_header(const call_header& mine, int peer) = 0;
+    // Sends the block to the peer, or fills it from there. Both ranks give the same size.
+    virtual void move_one(const block& b, int peer, bool sends) {
+        for (block& other : sends_) other = {};
+        for (block& other : receives_) other = {};
+        (sends ? sends_ : receives_)[std::size_t(peer)] = b;
+        alltoallv(sends_.data(), receives_.data());
+    }
+
     virtual bool ready() = 0;
     // Goes on when ready: false if the step is over. After an exception the ranks are no longer in
     // step, so that nothing more can be agreed on.

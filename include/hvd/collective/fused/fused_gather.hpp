@@ -18,13 +18,25 @@ inline std::uint64_t row_content(const std::vector<tensor_ref>& tensors) {
     return h.value();
 }
 
+// The ranks that get what is gathered: all of them, or one.
+struct receivers {
+    collective kind = collective::allgather;
+    root one = root{0};
+    int rank = 0, size = 1;
+
+    bool has_this_rank() const { return kind == collective::allgather || one.rank == rank; }
+};
+
 // Gathers many tensors as one message per rank: their counts, then their elements. `memory` has the
 // tensors.
 struct fused_gather_call : call {
     fused_memory& memory;
+    const bool receives;
 
-    fused_gather_call(fused_memory& m, const options& o) : memory(m) {
-        describe(collective::allgather, o.name);
+    fused_gather_call(fused_memory& m, const options& o, const receivers& to = {})
+        : memory(m), receives(to.has_this_rank()) {
+        describe(to.kind, o.name);
+        if (to.kind == collective::gather) check_root(to.one.rank, to.size);
         check_tensors(memory.tensors, "fuse()");
         std::size_t bytes = head();
         for (const tensor_ref& t : memory.tensors) bytes += t.bytes();
@@ -37,6 +49,7 @@ struct fused_gather_call : call {
         op.pack = [](void* self, operation&) {
             static_cast<fused_gather_call*>(self)->pack_mine();
         };
+        if (!receives) return;
         op.provide = [](void* self, slice<const std::size_t> counts) {
             auto& that = *static_cast<fused_gather_call*>(self);
             that.ranks_ = counts.size();
@@ -114,11 +127,11 @@ template <class Results>
 struct kept_fused_gather : with_memory<fused_gather_call> {
     Results& results;
 
-    kept_fused_gather(fused_memory own, Results& to, const options& o)
-        : with_memory<fused_gather_call>(std::move(own), o), results(to) {
+    kept_fused_gather(fused_memory own, Results& to, const options& o, const receivers& who = {})
+        : with_memory<fused_gather_call>(std::move(own), o, who), results(to) {
         op.unpack = [](void* self, operation&) {
             auto& that = static_cast<kept_fused_gather&>(*static_cast<fused_gather_call*>(self));
-            fill_all(that.results, that);
+            if (that.receives) fill_all(that.results, that);
         };
     }
 };
@@ -126,9 +139,21 @@ struct kept_fused_gather : with_memory<fused_gather_call> {
 // Gathers into the caller's tensors. `memory` has them too, and their sizes must match. It also
 // serves plans, which allocate nothing.
 struct fused_gather_into_call : fused_gather_call {
-    fused_gather_into_call(fused_memory& m, int rank, const options& o)
-        : fused_gather_call(m, o), rank_(rank) {
+    fused_gather_into_call(fused_memory& m, int rank, const options& o, const receivers& to = {})
+        : fused_gather_call(m, o, to), rank_(rank) {
         const auto &tensors = memory.tensors, &outputs = memory.outputs;
+        if (receives) check_outputs(tensors, outputs);
+        op.self = static_cast<fused_gather_call*>(this);
+        op.take = [](void* self) {
+            auto& that =
+                *static_cast<fused_gather_into_call*>(static_cast<fused_gather_call*>(self));
+            if (that.receives) that.unpack_all();
+        };
+    }
+
+private:
+    void check_outputs(const std::vector<tensor_ref>& tensors,
+                       const std::vector<tensor_ref>& outputs) {
         check_tensors(outputs, "into()");
         if (outputs.size() != tensors.size())
             refuse(text("hvd: ", op.entry.label(), ": ", outputs.size(), " tensors in into(), ",
@@ -139,14 +164,8 @@ struct fused_gather_into_call : fused_gather_call {
                 refuse(text("hvd: ", op.entry.label(), ": tensor ", t, " of into() is ",
                             outputs[t].type, ", the input ", tensors[t].type,
                             ", and it must be without gaps"));
-        op.self = static_cast<fused_gather_call*>(this);
-        op.take = [](void* self) {
-            static_cast<fused_gather_into_call*>(static_cast<fused_gather_call*>(self))
-                ->unpack_all();
-        };
     }
 
-private:
     void unpack_all() {
         const auto& outputs = memory.outputs;
         std::vector<std::size_t>& filled = memory.sizes;

@@ -49,7 +49,8 @@ public:
 
     configuration() = default;
 
-    /// Takes all variables whose names begin with HVD_. A name that hvd does not know is told, with
+    /// Takes all variables whose names begin with HVD_. An empty one (`HVD_TIMEOUT=`) is not set. A
+    /// name that hvd does not know is told, with
     /// the name that was meant.
     /// @throws hvd::usage_error for such a name, if `names.refuse_unknown`, and for HVD_CONFIG,
     /// which `configuration_from_environment_and_file` of `hvd/interop/options_file.hpp` reads.
@@ -62,7 +63,7 @@ public:
         for (char** variable = environ; *variable != nullptr; ++variable) {
             const std::string_view all(*variable);
             const std::string_view name = all.substr(0, all.find('='));
-            if (!name.starts_with("HVD_") || name.size() == all.size()) continue;
+            if (!name.starts_with("HVD_") || all.size() - name.size() < 2) continue;
             if (const detail::setting* const s = find_variable(name))
                 made.entries_.push_back(
                     {s->key, std::string(all.substr(name.size() + 1)), std::string(name)});
@@ -89,6 +90,10 @@ public:
     /// @throws hvd::usage_error for a value that is none, or outside its range.
     template <class Options>
     Options apply(Options start = {}) const {
+        if constexpr (std::is_same_v<Options, communicator_options>)
+            detail::communicator_settings_are_read().store(true);
+        if constexpr (std::is_same_v<Options, tcp_options>)
+            detail::tcp_settings_are_read().store(true);
         for (const entry& e : entries_)
             for (const detail::setting& s : detail::settings_of<Options>::table)
                 if (e.key == s.key && !detail::read_setting(s, e.value, &start)) refuse_value(s, e);

@@ -13,10 +13,26 @@
 
 namespace hvd::inline v0::detail {
 
-// True once the program has asked for the environment's settings.
+// True once the program has asked for settings of the environment.
 inline atomic<bool>& environment_is_read() {
     static atomic<bool> is_read{false};
     return is_read;
+}
+// True once it has asked for those of a communicator, or of hvd::tcp. A world needs these when it
+// is made; engines and timelines may ask for theirs later.
+inline atomic<bool>& communicator_settings_are_read() {
+    static atomic<bool> is_read{false};
+    return is_read;
+}
+inline atomic<bool>& tcp_settings_are_read() {
+    static atomic<bool> is_read{false};
+    return is_read;
+}
+
+// Returns the value of a variable; null if it is empty, which means the same as not set.
+inline const char* variable_that_is_set(const char* name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr && *value != 0 ? value : nullptr;
 }
 
 inline atomic<bool>& unread_variables_are_told() {
@@ -31,12 +47,16 @@ inline constexpr std::string_view variables_to_ask_for[] = {
     // of engines, autotune and timelines
     "HVD_ENGINE_", "HVD_AUTOTUNE", "HVD_TIMELINE_"};
 
+// Variables that the world of hvd::tcp and its kin reads, unless it is given its place.
+inline constexpr std::string_view variables_of_tcp[] = {"HVD_NETWORK_INTERFACE",
+                                                        "HVD_START_TIMEOUT"};
+
 // All others that hvd, its launcher, its tests or its tools read.
 inline constexpr std::string_view variables_read_unasked[] = {
     "HVD_WAITING_NOTICE", "HVD_NODE_SIZE", "HVD_ALONE", "HVD_MPI_CUDA_AWARE", "HVD_LOCAL_RANK",
     "HVD_LOCAL_SIZE", "HVD_JOBS", "HVD_RANK", "HVD_SIZE", "HVD_RENDEZVOUS", "HVD_RENDEZVOUS_SERVED",
-    "HVD_SECRET", "HVD_SECRET_FILE", "HVD_NETWORK_INTERFACE", "HVD_ADDRESS", "HVD_HOST_ID",
-    "HVD_START_TIMEOUT", "HVD_DATA_SERVICE", "HVD_DATA_DISPATCHER",
+    "HVD_SECRET", "HVD_SECRET_FILE", "HVD_ADDRESS", "HVD_HOST_ID", "HVD_DATA_SERVICE",
+    "HVD_DATA_DISPATCHER",
     // of elastic jobs, tests and tools
     "HVD_ELASTIC_", "HVD_TEST_", "HVD_FAULT_", "HVD_EMULATION_", "HVD_LAB_", "HVD_PYTHON_"};
 
@@ -47,6 +67,15 @@ inline bool is_named_by(std::string_view variable, slice<const std::string_view>
         if (is_prefix ? variable.starts_with(name) : variable == name) return true;
     }
     return false;
+}
+
+// True if a part of the program has asked for a variable, or may yet do so.
+[[gnu::cold]] inline bool is_asked_for(std::string_view variable) {
+    if (is_named_by(variable, variables_of_tcp)) return tcp_settings_are_read().load();
+    const bool is_of_world = variable != "HVD_CONFIG" && !variable.starts_with("HVD_ENGINE_") &&
+                             !variable.starts_with("HVD_AUTOTUNE") &&
+                             !variable.starts_with("HVD_TIMELINE_");
+    return (is_of_world ? communicator_settings_are_read() : environment_is_read()).load();
 }
 
 // The call that reads a variable.
@@ -65,22 +94,32 @@ inline bool is_named_by(std::string_view variable, slice<const std::string_view>
 [[gnu::cold]] inline void tell_unknown_variable(std::string_view variable) {
     best_spelling meant(variable);
     for (const std::string_view name : variables_to_ask_for) meant.offer(name);
+    for (const std::string_view name : variables_of_tcp) meant.offer(name);
     for (const std::string_view name : variables_read_unasked) meant.offer(name);
     write_line(text("hvd: the environment has ", variable, ", which is no variable of hvd",
                     meant.question()));
 }
 
-// Tells, once in a process, which HVD_ variables are set and read by nobody. Rank 0 says it.
+// Tells, once in a process, which HVD_ variables are set and read by nobody. Rank 0 says it. An
+// empty variable is not set.
 [[gnu::cold]] inline void tell_unread_variables(int rank) {
-    if (rank != 0 || environment_is_read().load()) return;
+    if (rank != 0) return;
     if (unread_variables_are_told().exchange(true)) return;
     for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
         const std::string_view all(*variable);
         const std::string_view name = all.substr(0, all.find('='));
-        if (!name.starts_with("HVD_") || name.size() == all.size()) continue;
+        if (!name.starts_with("HVD_") || all.size() - name.size() < 2) continue;
         if (is_named_by(name, variables_read_unasked)) continue;
-        if (!is_named_by(name, variables_to_ask_for)) tell_unknown_variable(name);
-        else
+        const bool is_of_tcp = is_named_by(name, variables_of_tcp);
+        if (!is_of_tcp && !is_named_by(name, variables_to_ask_for)) {
+            // Whoever reads the environment tells it as well.
+            if (!environment_is_read().load()) tell_unknown_variable(name);
+        } else if (is_asked_for(name)) {
+            continue;
+        } else if (is_of_tcp) {
+            write_line(text("hvd: ", name, " is set, and nothing has read it: hvd::tcp reads it ",
+                            "where its world is given no tcp_options"));
+        } else
             write_line(text("hvd: ", name, " is set, and nothing has read it: a program asks for ",
                             "settings of the environment, by ", reader_of(name)));
     }

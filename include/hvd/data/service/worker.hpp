@@ -224,7 +224,7 @@ int serve(Pipeline pipeline) {
     const char* const path = std::getenv("HVD_DATA_SERVICE");
     const char* const dispatcher = std::getenv("HVD_DATA_DISPATCHER");
     try {
-        if (path == nullptr)
+        if (path == nullptr || *path == 0)
             hvd::detail::refuse_service(-1,
                                         "HVD_DATA_SERVICE names no config file: start the "
                                         "worker by hvd-compute");

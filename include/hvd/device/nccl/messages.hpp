@@ -15,13 +15,6 @@ class device_exchanges;
 
 }  // namespace detail
 
-/// The other rank of a message: `hvd::peer{1}`.
-struct peer {
-    int rank;
-
-    constexpr explicit peer(int r) : rank(r) {}
-};
-
 /// Options of messages between ranks.
 struct device_message_options {
     time_limit timeout = {};    ///< for this call; the communicator's if it is not given

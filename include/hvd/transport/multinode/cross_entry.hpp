@@ -112,6 +112,22 @@ public:
         return false;
     }
 
+    // The headers of a message. That of a rank of another node goes in a packet.
+    void exchange_header(const call_header& mine, int peer) {
+        packets_.fill(1, [&](int) -> const call_header& { return mine; }, {});
+        cross_.receive(packets_, peer, std::size_t(cross_.nodes.node(peer)));
+        cross_.send(packets_, peer);
+        cross_.await_endpoint();
+    }
+    bool take_header(int peer, bool is_near) {
+        call_header& to = headers_of_all_[std::size_t(peer)];
+        if (is_near) copy_header(to, *cross_.inner.headers[cross_.nodes.local(peer)]);
+        else if (!packets_.read_headers(std::size_t(cross_.nodes.node(peer)), 1,
+                                        [&](int) -> call_header& { return to; })) [[unlikely]]
+            throw other_bytes{peer};
+        return false;
+    }
+
     // Reduces the nodes' results, once all headers are there and agree.
     void reduce(const operation& op) {
         for (std::size_t i = 0; i < op.group_count; ++i) {

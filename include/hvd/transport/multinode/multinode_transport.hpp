@@ -70,6 +70,23 @@ public:
         begin_step(step::headers, [&] { entry_.begin(mine); });
     }
 
+    void exchange_header(const call_header& mine, int peer) override {
+        notices_.begin_message();
+        copy_header(shown_, mine);
+        peer_ = peer;
+        begin_step(step::one_header, [&] {
+            if (is_near(peer)) cross_.exchange_header(mine, cross_.nodes.local(peer));
+            else entry_.exchange_header(mine, peer);
+        });
+    }
+
+    void move_one(const block& b, int peer, bool sends) override {
+        if (is_near(peer))
+            begin_step(step::near_message,
+                       [&] { cross_.move_one(b, cross_.nodes.local(peer), sends); });
+        else begin_step(step::flat, [&] { flat_.move_one(b, peer, sends); });
+    }
+
     void allreduce(operation& op) override {
         if (!carries) return transport::allreduce(op);
         begin_step(step::carried, [&] { refusing_bytes([&] { entry_.reduce(op); }); });
@@ -186,7 +203,10 @@ protected:
         keep(cross_.inner.take_failure());
         switch (step_) {
             case step::headers: return refusing_bytes([&] { return entry_.go_on(); });
-            case step::carried: return false;
+            case step::one_header:
+                return refusing_bytes([&] { return entry_.take_header(peer_, is_near(peer_)); });
+            case step::carried:
+            case step::near_message: return false;
             case step::alltoallv: return go_on_with_alltoallv();
             case step::reduce_scatter: return reduce_scatter_.go_on();
             case step::allgather: return allgather_.go_on();
@@ -210,7 +230,9 @@ private:
     // step: the data has come with the headers.
     enum class step {
         headers,
+        one_header,
         carried,
+        near_message,
         alltoallv,
         reduce_scatter,
         allgather,
@@ -273,6 +295,7 @@ private:
         return true;
     }
 
+    bool is_near(int peer) const { return cross_.nodes.node(peer) == cross_.nodes.mine(); }
     int rank_of_node(int local) const {
         return cross_.nodes.ranks(cross_.nodes.mine())[std::size_t(local)];
     }
@@ -287,6 +310,8 @@ private:
         for (int local = 0; local < cross_.nodes.local_size() && !missing.empty(); ++local)
             if (local != cross_.nodes.local_rank() && cross_.memory.has_left(local))
                 notices_.await(rank_of_node(local));
+        if (missing.empty() && cross_.memory.is_elsewhere())
+            notices_.keep(text("rank ", peer_, " makes another call"), {peer_});
         if (missing.empty() || notices_.knows_reason() || notices_.alarmed()) return;
         using cause = typename notice_exchange<Endpoint>::cause;
         notices_.keep(std::move(who), std::move(missing),
@@ -308,6 +333,7 @@ private:
     call_header shown_;
     step step_ = step::headers;
     int phase_ = 0;
+    int peer_ = -1;  // of a message
 };
 
 }  // namespace hvd::inline v0::detail

@@ -78,6 +78,14 @@ struct node_crossing {
         inner.exchange_headers(mine);
         in_node_ = true;
     }
+    void exchange_header(const call_header& mine, int local_peer) {
+        inner.exchange_header(mine, local_peer);
+        in_node_ = true;
+    }
+    void move_one(const block& b, int local_peer, bool sends) {
+        inner.move_one(b, local_peer, sends);
+        in_node_ = true;
+    }
     void begin(const operation& op) {
         inner.begin(op);
         in_node_ = true;

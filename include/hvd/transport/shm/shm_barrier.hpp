@@ -5,6 +5,7 @@
 #include "../../core/tuning.hpp"
 #include "../../platform/process.hpp"
 #include "../../protocol/header_check.hpp"
+#include "../../protocol/message_check.hpp"
 #include "../transport.hpp"
 #include "shm_region.hpp"
 
@@ -37,6 +38,8 @@ public:
     }
 
     bool ready() override {
+        if (peer_ >= 0) [[unlikely]]
+            return message_arrived();
         for (int p = 0; p < size_; ++p)
             if (!arrived(p)) return false;
         return true;
@@ -64,7 +67,12 @@ public:
     bool hopeless() override {
         for (int p = 0; p < size_; ++p)
             if (gone(p)) return true;
-        return false;
+        return is_elsewhere();
+    }
+    // True if the peer of a message has begun another call, for which it waits for this rank.
+    [[gnu::cold]] bool is_elsewhere() const {
+        return peer_ >= 0 && slots_[peer_].steps[(steps_ + 1) & 1].step.load() == steps_ + 1 &&
+               !message_arrived();
     }
 
     [[gnu::cold]] bool abandoned() override {
@@ -97,12 +105,12 @@ public:
     [[gnu::cold]] void fail(verdict reason) override {
         std::vector<int> missing;
         const message who = describe_missing(reason, missing, [](int p) { return p; });
+        if (missing.empty() && reason == verdict::hopeless) refuse_other_call();
         if (missing.empty()) return;
         lost = true;
-        throw_peer_error(
-            found_late_, rank_,
-            text("hvd: ", slots_[rank_].entry[calls_ & 1].label(), " on rank ", rank_, ": ", who),
-            std::move(missing));
+        throw_peer_error(found_late_, rank_,
+                         text("hvd: ", own_entry().label(), " on rank ", rank_, ": ", who),
+                         std::move(missing));
     }
 
     bool has_left(int peer) const { return slots_[peer].left.load() != 0; }
@@ -190,8 +198,8 @@ protected:
     // A peer shows what no rank shows.
     [[gnu::cold, noreturn]] void refuse_shown_by(int peer) const {
         throw peer_error(number_,
-                         text("hvd: ", slots_[rank_].entry[calls_ & 1].label(), " on rank ",
-                              number_, ": rank ", number_of(peer), sent_other_bytes),
+                         text("hvd: ", own_entry().label(), " on rank ", number_, ": rank ",
+                              number_of(peer), sent_other_bytes),
                          {number_of(peer)});
     }
     int number_of(int rank) const { return numbers_ != nullptr ? numbers_[rank] : rank; }
@@ -265,6 +273,35 @@ protected:
         return where || bytes == 0;
     }
 
+    // ---- messages -------------------------------------------------------------------------------
+
+    // The header of a message lies where that of the next call will: its two ranks have read it
+    // before they make that call.
+    call_header& entry_of_message(int rank) const { return slots_[rank].entry[(calls_ + 1) & 1]; }
+
+    std::uint64_t progress_of(int peer) const { return region_.progress(peer, rank_).load(); }
+    void tell_progress(int peer, std::uint64_t progress) {
+        region_.progress(rank_, peer).store(progress);
+        sleepers_.ring([] { return true; });
+    }
+    // The next round begins when the peer has come so far. It ends with begin_alone().
+    void await_progress(int peer, std::uint64_t progress) {
+        peer_ = peer;
+        least_progress_ = progress;
+    }
+    // From now on no peer is waited for.
+    void begin_alone() { peer_ = -1; }
+
+    // Runs f, which reads a tensor of that rank, unless it has left.
+    template <class F>
+    bool reach_for(int peer, F f) {
+        reached = true;
+        const reaching guard(slots_[rank_].reaches);
+        if (slots_[peer].left.load_in_order() != 0) return false;
+        f();
+        return true;
+    }
+
     const int number_;
     const int* const numbers_;  // of all ranks, for error texts; null: their own
     round next_ = &shm_barrier::finish;
@@ -274,13 +311,16 @@ protected:
     const bool crowded_;
 
 private:
+    struct reaching {
+        atomic<std::uint32_t>& flag;
+        explicit reaching(atomic<std::uint32_t>& flag_of) : flag(flag_of) { flag.exchange(1); }
+        reaching(const reaching&) = delete;
+        ~reaching() { flag.store(0); }
+    };
+
     template <class F>
     bool run_reaching(F f) {
-        struct reaching {
-            atomic<std::uint32_t>& flag;
-            explicit reaching(atomic<std::uint32_t>& flag_of) : flag(flag_of) { flag.exchange(1); }
-            ~reaching() { flag.store(0); }
-        } const guard(slots_[rank_].reaches);
+        const reaching guard(slots_[rank_].reaches);
         for (int p = 0; p < size_; ++p)
             if (slots_[p].left.load_in_order() != 0) return false;
         f();
@@ -294,12 +334,11 @@ private:
             place p;
             std::memcpy(&p, places_ + i * sizeof p, sizeof p);
             if (region_.reachable().has_lost(p))
-                throw peer_error(
-                    number_,
-                    text("hvd: ", slots_[rank_].entry[calls_ & 1].label(), " on rank ", number_,
-                         ": another communicator with the same arena was "
-                         "given up during the call"),
-                    {});
+                throw peer_error(number_,
+                                 text("hvd: ", own_entry().label(), " on rank ", number_,
+                                      ": another communicator with the same arena was "
+                                      "given up during the call"),
+                                 {});
         }
     }
 
@@ -310,8 +349,25 @@ private:
         least_ = steps_;
     }
 
+    bool message_arrived() const { return progress_of(peer_) >= least_progress_; }
+
+    [[gnu::cold]] void refuse_other_call() {
+        if (!is_elsewhere()) return;
+        const call_header& theirs = entry_of_message(peer_);
+        lost = true;
+        if (!is_header(theirs)) refuse_shown_by(peer_);
+        throw_message_difference(rank_, own_entry(), theirs, field::collective);
+    }
+
+    // The header of this rank's call.
+    const call_header& own_entry() const {
+        return slots_[rank_].entry[(calls_ + (peer_ >= 0 ? 1 : 0)) & 1];
+    }
+
     // True unless this rank waits for the peer.
     bool arrived(int peer) const {
+        if (peer_ >= 0) [[unlikely]]
+            return peer != peer_ || message_arrived();
         const auto* const slot = reinterpret_cast<const std::byte*>(slots_ + peer);
         return reinterpret_cast<const atomic<std::uint64_t>*>(slot + awaited_)->load() >= least_;
     }
@@ -345,6 +401,8 @@ private:
     table<process_watch> watches_{std::size_t(size_)};  // by rank
     int culprit_ = -1;                                  // the rank for whose sake this one gives up
     bool found_late_ = false;                           // a rank that is there did not come in time
+    int peer_ = -1;                                     // of a message that this rank waits in
+    std::uint64_t least_progress_ = 0;                  // of the peer, which is waited for
     std::uint64_t steps_ = 0, calls_ = 0;
     std::size_t awaited_ = 0;            // what is waited for: a counter of each slot, and
     std::uint64_t least_ = 0;            // its least value

@@ -64,9 +64,16 @@ struct alignas(tuning::cache_line) node_slot {
         call_header entry[2];  // by parity of the collective: read by peers until the next entry
 };
 
-// The memory that all ranks of a node have mapped: a slot for each rank, and its windows, a ring
-// that is filled one after another. It also knows the segments in which the ranks can reach each
-// other's tensors.
+// How a rank shows the data of a message: the place where it lies, or two windows for its chunks,
+// which follow this line.
+struct alignas(tuning::cache_line) message_line {
+    content what = content::nothing;
+    std::byte where[sizeof(place)] = {};
+};
+
+// The memory that all ranks of a node have mapped: a slot for each rank, what messages between two
+// of them need, and its windows, a ring that is filled one after another. It also knows the
+// segments in which the ranks can reach each other's tensors.
 class shm_region {
 public:
     // The size of a window: whole pages, and at least one page for each rank.
@@ -93,6 +100,11 @@ public:
         for (int r = 0; r < ranks_; ++r)
             ::new (memory_ + std::size_t(r) * sizeof(node_slot)) node_slot;
         ::new (memory_ + std::size_t(ranks_) * sizeof(node_slot)) sleepers;
+        for (int r = 0; r < ranks_; ++r) {
+            for (int p = 0; p < ranks_; ++p)
+                ::new (static_cast<void*>(&progress(r, p))) atomic<std::uint64_t>{0};
+            ::new (static_cast<void*>(&line_of_messages(r))) message_line;
+        }
     }
 
     // The slots of all ranks, and their windows, one rank's after another's.
@@ -103,6 +115,23 @@ public:
     sleepers& all_sleepers() const {
         std::byte* const behind_slots = memory_ + std::size_t(ranks_) * sizeof(node_slot);
         return *std::launder(reinterpret_cast<sleepers*>(behind_slots));
+    }
+
+    // How far rank `from` has come in its messages with rank `to`. Only `from` writes it.
+    atomic<std::uint64_t>& progress(int from, int to) const {
+        std::byte* const row =
+            memory_ + before_messages(ranks_) + std::size_t(from) * progress_bytes(ranks_);
+        return reinterpret_cast<atomic<std::uint64_t>*>(row)[to];
+    }
+    // A rank sends one message at a time.
+    message_line& line_of_messages(int rank) const {
+        return *reinterpret_cast<message_line*>(
+            memory_ + before_messages(ranks_) + std::size_t(ranks_) * progress_bytes(ranks_) +
+            std::size_t(rank) * (sizeof(message_line) + 2 * tuning::message_window));
+    }
+    std::byte* message_window(int rank, std::size_t number) const {
+        return reinterpret_cast<std::byte*>(&line_of_messages(rank) + 1) +
+               number * tuning::message_window;
     }
 
     // Tells the others that a rank leaves, and why. It may leave since another rank, the culprit,
@@ -132,8 +161,18 @@ public:
 
 private:
     static std::size_t slots_bytes(int ranks) {
-        return shared_memory::whole_pages(std::size_t(ranks) * sizeof(node_slot) +
-                                          sizeof(sleepers));
+        return shared_memory::whole_pages(
+            before_messages(ranks) +
+            std::size_t(ranks) *
+                (progress_bytes(ranks) + sizeof(message_line) + 2 * tuning::message_window));
+    }
+    static std::size_t before_messages(int ranks) {
+        return std::size_t(ranks) * sizeof(node_slot) + sizeof(sleepers);
+    }
+    // The counters of a rank, in cache lines of its own.
+    static std::size_t progress_bytes(int ranks) {
+        const std::size_t bytes = std::size_t(ranks) * sizeof(atomic<std::uint64_t>);
+        return (bytes + tuning::cache_line - 1) / tuning::cache_line * tuning::cache_line;
     }
 
     std::byte* memory_;

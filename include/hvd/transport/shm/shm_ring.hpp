@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../../core/tuning.hpp"
-#include "shm_barrier.hpp"
+#include "shm_messages.hpp"
 #include "store_choice.hpp"
 
 namespace hvd::inline v0::detail {
@@ -18,10 +18,10 @@ namespace hvd::inline v0::detail {
 // More data than that go through the windows in chunks, in stages that each rank counts. A rank
 // fills windows as long as its peers have taken the chunks that were there, and waits only if it
 // can do nothing else. So the ranks need not have their processors at the same time.
-class shm_ring : public shm_barrier {
+class shm_ring : public shm_messages {
 public:
     shm_ring(const shm_region& region, int rank, const int* numbers = nullptr)
-        : shm_barrier(region, rank, numbers),
+        : shm_messages(region, rank, numbers),
           window_bytes_(region.window_bytes()),
           windows_(region.windows()),
           ring_bytes_(tuning::windows * window_bytes_) {}

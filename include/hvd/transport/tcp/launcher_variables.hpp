@@ -14,7 +14,7 @@ template <class Options>
 Options launched_options() {
     configuration written;
     for (const setting& s : settings_of<Options>::table)
-        if (const char* const value = std::getenv(s.variable))
+        if (const char* const value = variable_that_is_set(s.variable))
             written.add(s.key, value, s.variable);
     return written.apply<Options>();
 }
@@ -60,12 +60,13 @@ inline tcp_options place_from_environment() {
                                    {"PMI_RANK", "PMI_SIZE"},
                                    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
     tcp_options own = launched_options<tcp_options>();
-    if (std::getenv("HVD_RANK") != nullptr || std::getenv("HVD_SIZE") != nullptr) return own;
+    if (variable_that_is_set("HVD_RANK") != nullptr || variable_that_is_set("HVD_SIZE") != nullptr)
+        return own;
     if (own.rendezvous.empty()) own.rendezvous = rendezvous_of_step();
     if (own.rendezvous.empty()) return own;
     for (const launcher& l : others) {
-        const char* const rank = std::getenv(l.rank);
-        const char* const size = std::getenv(l.size);
+        const char* const rank = variable_that_is_set(l.rank);
+        const char* const size = variable_that_is_set(l.size);
         if (rank == nullptr || size == nullptr) continue;
         configuration place;
         place.add("tcp.rank", rank, l.rank);
