@@ -479,7 +479,7 @@ void views(communicator& world) {
 void observed() {
     //! [observed]
     using watched = hvd::observed<hvd::threads, hvd::statistics>;
-    auto alone = hvd::communicator<watched>::world();
+    auto alone = hvd::communicator<watched>::self();
     alone.barrier();
     CHECK(alone.observer().calls() == 1);
     //! [observed]
