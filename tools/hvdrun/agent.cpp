@@ -22,8 +22,12 @@ constexpr std::string_view private_folder =
     R"sh(d=$(mktemp -d "${TMPDIR:-/tmp}/hvd.XXXXXXXXXX") || exit 125
 trap 'rm -rf "$d"' EXIT
 trap 'exit 125' HUP INT PIPE TERM
-( umask 077; printf '%s\n' $secret >"$d/secret" && : >"$d/alive" && mkfifo "$d/turn" "$d/life" "$d/input" ) ||
-  { echo "hvdrun: this host has no room for a file in ${TMPDIR:-/tmp}" >&2; exit 125; }
+( umask 077
+  printf '%s\n' $secret >"$d/secret" && : >"$d/alive" && mkfifo "$d/turn" "$d/life" "$d/input"
+) || {
+  echo "hvdrun: this host has no room for a file in ${TMPDIR:-/tmp}" >&2
+  exit 125
+}
 )sh";
 
 // 4 is the connection. Who writes to it takes the only line of 7 before, and puts it back. 8 is the
@@ -101,7 +105,7 @@ finish() {
 }
 )sh";
 
-// What is left of a rank is ended with it. A rank may be asked to end, or the agent may end, before
+// The processes that a rank leaves are ended with it. A rank may be asked to end, or the agent may end, before
 // the number of its process is written.
 constexpr std::string_view start_of_rank =
     R"sh(start() {
