@@ -21,9 +21,20 @@ STAYS = "touch here.$HVD_RANK; sleep 1000 & wait"
 IS_SOAK = os.environ.get("HVD_LAUNCHER_SOAK") == "1"
 
 
-class Sshd(LauncherTest):
+class LabWithBridges(lab.Lab):
+    """Bridges come before the network, with the same addresses on all hosts, and behind them is nobody."""
+
+    def hold(self, name):
+        pid = super().hold(name)
+        for bridge, address in (("corp0", "172.18.0.1/16"), ("docker0", "172.17.0.1/16")) if name != "switch" else ():
+            self.run(pid, f"ip link add name {bridge} type bridge", f"ip address add {address} dev {bridge}", f"ip link set {bridge} up")
+        return pid
+
+
+class HostsWithSshd(LauncherTest):
     """Host 0 has hvdrun, the others sshd with all of its defaults that a test may keep."""
     HOSTS = 3
+    LAB = lab.Lab
 
     def setUp(self):
         super().setUp()
@@ -31,7 +42,7 @@ class Sshd(LauncherTest):
         if self.sshd is None or shutil.which("ssh") is None:
             self.skipTest("no sshd is installed (Debian's openssh-server)")
         try:
-            self.lab = lab.Lab(self.HOSTS)
+            self.lab = self.LAB(self.HOSTS)
             self.lab.__enter__()
         except lab.Unusable as reason:
             self.skipTest(str(reason))
@@ -78,6 +89,8 @@ class Sshd(LauncherTest):
         self.addCleanup(job.kill)
         return job
 
+
+class Sshd(HostsWithSshd):
     def test_64_ranks_start_by_one_sshd_with_its_defaults(self):
         for i in range(20 if IS_SOAK else 2):
             ended = self.run_there("-H", f"{self.lab.address(1)}:64", "sh", "-c", "echo $HVD_LOCAL_RANK; echo e >&2")
@@ -134,6 +147,58 @@ class Sshd(LauncherTest):
         # The shell that sshd has started, and sshd's process of the session.
         agent = next(pid for pid in marked if name(pid) == "sh" and name(parent(pid)).startswith("sshd"))
         return agent if part == "agent" else parent(agent)
+
+
+class Networks(HostsWithSshd):
+    """Hosts that only ssh's configuration knows, on networks as they are."""
+
+    LAB = LabWithBridges
+
+    def ip(self, host, words):
+        subprocess.run([*self.on(host), "ip", *words.split()], check=True)
+
+    def link_local(self, host):
+        def settled():
+            shown = subprocess.run([*self.on(host), "ip", "-6", "-o", "address", "show", "dev", "eth0", "scope", "link"], capture_output=True, text=True, check=True).stdout
+            return "fe80" in shown and "tentative" not in shown and shown.split()[3].partition("/")[0]
+        wait_until(settled, "eth0 has a link-local address")
+        return settled()
+
+    def assert_they_meet(self, addresses, *options):
+        names = "".join(f"Host peer{host}\nHostName {address}\n" for host, address in enumerate(addresses, 1))
+        self.config.write_text(names + "Host *\n" + self.config.read_text().rpartition("Host *\n")[2])
+        ended = self.run_there("-H", "peer1:2,localhost:1,peer2:1", *options, PROGRAM)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(sorted(ended.stdout.splitlines()), [f"[{r}]<stdout>:rank {r} of 4, local {l} of {s}, sum 6" for r, (l, s) in enumerate([(0, 2), (1, 2), (0, 1), (0, 1)])])
+
+    def only_link_local(self):
+        found = [self.link_local(host) for host in range(self.HOSTS)]
+        for host in range(self.HOSTS):
+            self.ip(host, "link delete corp0")
+            self.ip(host, "-4 address flush dev eth0")
+        return [f"{address}%%eth0" for address in found[1:]]
+
+    def test_hosts_with_bridges_meet(self):
+        self.assert_they_meet([self.lab.address(host) for host in (1, 2)])
+        self.assert_they_meet([self.lab.address(host) for host in (1, 2)], "--network-interface", "ib0,eth0")
+
+    def test_hosts_of_ipv6_alone_meet(self):
+        for host in range(self.HOSTS):
+            self.ip(host, "link delete corp0")
+            self.ip(host, "-4 address flush dev eth0")
+            self.ip(host, f"-6 address add fd00:79::{host + 1}/64 dev eth0 nodad")
+        self.assert_they_meet([f"fd00:79::{host + 1}" for host in (1, 2)])
+
+    def test_hosts_with_link_local_addresses_alone_meet(self):
+        # The interface has another number on each host.
+        self.ip(2, "link add name more type bridge")
+        self.assert_they_meet(self.only_link_local())
+
+    def test_an_address_that_leads_nowhere_is_named_with_the_remedy(self):
+        self.config.write_text(f"Host peer1\nHostName {self.lab.address(1)}\nHost *\n" + self.config.read_text())
+        ended = self.run_there("-H", "peer1:2", "--network-interface", "docker0,corp0", "-x", "HVD_START_TIMEOUT=3s", PROGRAM)
+        self.assertNotEqual(ended.returncode, 0)
+        self.assertRegex(ended.stderr, r"does not reach the rendezvous at \S*172\.17\.0\.1\S*:\d+: .*--network-interface")
 
 
 class ManyHosts(LauncherTest):

@@ -105,8 +105,8 @@ finish() {
 }
 )sh";
 
-// The processes that a rank leaves are ended with it. A rank may be asked to end, or the agent may end, before
-// the number of its process is written.
+// The processes that a rank leaves are ended with it. A rank may be asked to end, or the agent may
+// end, before the number of its process is written.
 constexpr std::string_view start_of_rank =
     R"sh(start() {
   (
@@ -148,7 +148,12 @@ constexpr std::string_view start_of_rank =
 
 // 9 is open in the agent alone: its guard hears of the agent's end by it, however the agent ends.
 constexpr std::string_view agent_work =
-    R"sh(( trap '' HUP INT PIPE TERM; exec 4>&- 8>&-; read -r x; finish ) <"$d/life" >/dev/null 2>&1 &
+    R"sh((
+  trap '' HUP INT PIPE TERM
+  exec 4>&- 8>&-
+  read -r x
+  finish
+) <"$d/life" >/dev/null 2>&1 &
 guard=$!
 exec 9>"$d/life"
 trap 'trap "" HUP INT PIPE TERM; exec 9>&-; wait $guard || finish' EXIT

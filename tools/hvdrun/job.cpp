@@ -17,9 +17,8 @@
 namespace hvdrun {
 namespace {
 
-std::string rendezvous_at(const std::string& address, int port) {
-    const bool is_v6 = address.find(':') != std::string::npos;
-    return (is_v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
+std::string rendezvous_at(const std::vector<std::string>& addresses, int port) {
+    return for_others(addresses) + ":" + std::to_string(port);
 }
 
 std::string long_time(double s) {
@@ -45,10 +44,10 @@ int number_of_hosts(const std::vector<placement>& places) {
     return int(hosts.size());
 }
 
-// It listens at one address, or at all where that is empty.
+// It listens at these addresses, or at all where none is named.
 std::unique_ptr<meeting_place> make_meeting_place(const options& o, int ranks,
                                                   const std::string& secret_digits, int told,
-                                                  const std::string& at) {
+                                                  const std::vector<std::string>& at) {
     return o.is_elastic() ? make_coordinator(o, ranks, secret_digits, told, at)
                           : make_rendezvous(ranks, secret_digits, told, at);
 }
@@ -91,10 +90,11 @@ job::job(const options& o, const host_list& hosts, const std::vector<placement>&
       events_(records.events),
       screen_(o.timestamps),
       secret_(o.secret_file),
-      host_(own_address(places, o.interface, o.may_win_hosts())),
-      meeting_place_(make_meeting_place(o, size_at_start_, secret_.digits(), signals_.wake(),
-                                        o.may_win_hosts() && o.interface.empty() ? "" : host_)),
-      address_(rendezvous_at(host_, meeting_place_->port())),
+      addresses_(own_addresses(places, o.interface, o.may_win_hosts())),
+      meeting_place_(make_meeting_place(
+          o, size_at_start_, secret_.digits(), signals_.wake(),
+          o.may_win_hosts() && o.interface.empty() ? std::vector<std::string>() : addresses_)),
+      address_(rendezvous_at(addresses_, meeting_place_->port())),
       slots_(slot_rules_of(o, size_at_start_), random_numbers()) {
     slots_.set_hosts(hosts);
     takes_input_ = o.takes_input;
@@ -140,8 +140,8 @@ void job::start(const placement& where) {
     rank& one = ranks_.emplace_back(place[0]);
     if (!place[0].is_local && !has_remote_) {
         has_remote_ = true;
-        host_ = own_address(place, options_.interface, true);
-        address_ = rendezvous_at(host_, meeting_place_->port());
+        addresses_ = own_addresses(place, options_.interface, true);
+        address_ = rendezvous_at(addresses_, meeting_place_->port());
     }
     if (!options_.output_folder.empty()) {
         const bool is_again = !records_.have_files.insert(where.rank).second;
@@ -333,7 +333,8 @@ std::string name_of(const placement& where) {
 }
 
 void print_job(const options& o, const std::vector<placement>& places) {
-    const std::string address = own_address(places, o.interface, o.may_win_hosts()) + ":PORT";
+    const std::string address =
+        for_others(own_addresses(places, o.interface, o.may_win_hosts())) + ":PORT";
     for (const placement& place : places) {
         environment variables = contract(o, place, int(places.size()), address);
         variables.merge(forwarded(o));

@@ -106,7 +106,7 @@ private:
     event_log& events_;
     screen screen_;
     job_secret secret_;
-    std::string host_;  // the address of this one for the ranks
+    std::vector<std::string> addresses_;  // of this host for the ranks
     std::unique_ptr<meeting_place> meeting_place_;
     std::string address_;
     slots slots_;

@@ -142,7 +142,7 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
         ->take_all()
         ->allow_extra_args(false);
     app.add_option("--network-interface,--network-interfaces", o.interface,
-                   "the interface whose address the ranks are told");
+                   "the interfaces, eth0,ib0, whose addresses the ranks are told");
     app.add_option("--ssh-command", raw.ssh_command,
                    "starts {command} on {host} (ssh -o BatchMode=yes {host} {command})");
     app.add_option("-p,--ssh-port", raw.ssh_port, "the port of ssh")->transform(number(1, 65535));
