@@ -106,7 +106,8 @@ finish() {
 )sh";
 
 // The processes that a rank leaves are ended with it. A rank may be asked to end, or the agent may
-// end, before the number of its process is written.
+// end, before the number of its process is written. It may even end before it has opened its pipes,
+// for which others wait.
 constexpr std::string_view start_of_rank =
     R"sh(start() {
   (
@@ -132,10 +133,11 @@ constexpr std::string_view start_of_rank =
     trap '' PIPE
     { echo "$q" >"$d/$1.q"; echo $p >"$d/$1.p"; } 2>/dev/null
     frame s $1 $p
-    [ -e "$d/alive" ] || send KILL $p
+    [ -e "$d/alive" ] || { send KILL $p; kill -KILL $q 2>/dev/null; }
     if read -r x <"$d/$1.k"; then send $x $p; fi 2>/dev/null
     { wait $p; } 2>/dev/null
     frame x $1 $?
+    for f in O E I; do if [ -p "$d/$1.$f" ]; then : <>"$d/$1.$f"; fi; done 2>/dev/null
     end_group $1 $p
     [ -z "$feeder" ] || kill $feeder 2>/dev/null
     rm -f "$d/$1.p"
