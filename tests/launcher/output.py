@@ -123,9 +123,35 @@ class Output(LauncherTest):
         self.assertEqual(job.stdout.readline(), b"[0]<stdout>+:hello you\n")
         self.assertEqual(job.wait(PATIENCE), 0)
 
-    def test_the_input_is_for_a_rank_here(self):
-        ended = self.run_it("-H", "a:1,localhost:1", "--ssh-command", FAKE_SSH, "--stdin", "true")
-        self.assertEqual((ended.returncode, ended.stderr), (2, "hvdrun: --stdin: rank 0 is on a, and hvdrun passes the standard input on to a rank here alone\n"))
+    def test_a_rank_elsewhere_gets_the_input_as_it_is(self):
+        given = bytes(range(256)) * 20 + b"\\c%s\nend\n" + b"\n" * 3
+        for ranks, host in ((1, "a"), (2, "a:2"), (3, "a:1,localhost:2")):
+            ended = self.with_input(given, "-H", host, "--ssh-command", FAKE_SSH, "--stdin", "sh", "-c", "cat >in.$HVD_RANK")
+            self.assertEqual((ended.returncode, ended.stderr), (0, b""))
+            self.assertEqual([(self.folder / f"in.{r}").read_bytes() for r in range(ranks)], [given] + [b""] * (ranks - 1))
+        lines = b"x" * 1_000_000
+        self.assertEqual(self.with_input(lines, "-H", "a:2", "--ssh-command", FAKE_SSH, "--stdin", "sh", "-c", "head -c 5; exit 7").returncode, 7)
+        self.assertEqual(self.with_input(lines, "-H", "a:2", "--ssh-command", FAKE_SSH, "--stdin", "--kill-after", 1, "sh", "-c",
+                                         "[ $HVD_RANK = 1 ] && exit 6; exec sleep 1000").returncode, 6)
+
+    def test_output_from_another_host_is_that_of_a_rank_here(self):
+        every = bytes(range(256)) * 300
+        (self.folder / "bytes").write_bytes(every)
+        there = ("-H", "a:3", "--ssh-command", FAKE_SSH, "--output-filename", "out")
+        ended = self.run_it(*there, "sh", "-c", "cat bytes; cat bytes >&2", text=False)
+        self.assertEqual(ended.returncode, 0)
+        for rank in range(3):
+            for stream in ("stdout", "stderr"):
+                self.assertEqual((self.folder / f"out/rank.{rank}/{stream}").read_bytes(), every)
+        ended = self.run_it(*there, "sh", "-c", HEAVY % 777)
+        for rank in range(3):
+            lines = [f"{rank}:{i:06}:abcdefghijklmnopqrstuvwxyz" for i in range(5000)]
+            self.assertEqual((self.folder / f"out/rank.{rank}/stdout").read_text().splitlines(), lines * 8)
+        job = self.start_it(*there, "sh", "-c", "printf 'name? '; while ! [ -e go ]; do sleep 0.01; done; echo é")
+        self.assertEqual(sorted(job.stdout.readline() for _ in range(3)), [f"[{r}]<stdout>:name? \n" for r in range(3)])
+        (self.folder / "go").touch()
+        self.assertEqual(sorted(job.stdout.readline() for _ in range(3)), [f"[{r}]<stdout>+:é\n" for r in range(3)])
+        self.assertEqual(job.wait(PATIENCE), 0)
 
     def test_output_written_just_before_a_crash_is_there(self):
         ended = self.run_it("-np", 1, "sh", "-c", "seq 20000; printf last; kill -KILL $$")

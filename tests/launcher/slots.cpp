@@ -7,11 +7,11 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "connection.hpp"
 #include "discovery.hpp"
 #include "epochs.hpp"
 #include "progress.hpp"
 #include "rank.hpp"
-#include "remote.hpp"
 #include "slots.hpp"
 #include "temporary_directory.hpp"
 #include "times.hpp"
@@ -19,6 +19,7 @@
 // The decisions of hvdrun's jobs: times and random numbers come from the tests.
 
 using namespace hvdrun;
+using namespace std::string_literals;
 
 namespace {
 
@@ -447,45 +448,110 @@ TEST_CASE("the folders of ranks have as many digits as the last one needs") {
     CHECK(name(10, 101) == "/rank.010");
 }
 
-TEST_CASE("a rank of another host is told to end, then to die, and at last its connection is cut") {
-    // In the place of that host's shell: it repeats what it hears, and does nothing.
-    hvdrun::rank one({.rank = 0, .host = "a"});
-    one.start_there({"sh", "-c", "trap '' TERM; printf %s \"$0\"; exec cat >&2", remote_greeting},
-                    "");
-    screen shown(false);
-    const auto await = [](int file) {
+namespace {
+
+constexpr double patience = 5;
+
+// In the place of an agent: it tells that its rank has started, repeats what it hears, and does
+// nothing.
+struct deaf_agent {
+    deaf_agent() {
+        line.open({"sh", "-c", "trap '' TERM; printf '%s\\n' \"$0\"; exec cat >&2", "KEYs 1 4711"},
+                  "");
+        one.start_there(line, {}, false);
+        while (!one.has_started()) read();
+        while (!heard().ends_with("start 1\n")) {
+        }
+    }
+    ~deaf_agent() {
+        one.finish();
+        line.finish(shown);
+    }
+    void read() {
+        await(line.output());
+        line.read_output(shown);
+    }
+    std::string heard() {
+        await(line.errors());
+        char bytes[256];
+        const ssize_t n = ::read(line.errors(), bytes, sizeof bytes);
+        return std::string(bytes, n > 0 ? std::size_t(n) : 0);
+    }
+    static void await(int file) {
         pollfd ready{file, POLLIN, 0};
         REQUIRE(::poll(&ready, 1, 30'000) == 1);
-    };
-    const auto heard = [&] {
-        await(one.errors());
-        char bytes[64];
-        const ssize_t n = ::read(one.errors(), bytes, sizeof bytes);
-        return std::string(bytes, n > 0 ? std::size_t(n) : 0);
-    };
-    while (!one.has_started()) {
-        await(one.output());
-        one.read_output(shown);
     }
-    constexpr double patience = 5;
-    one.insist(1e9, patience);  // nobody has asked it to end
+
+    screen shown{false};
+    connection line{"a", 0, "KEY"};
+    hvdrun::rank one{{.rank = 0, .host = "a"}};
+};
+
+}  // namespace
+
+TEST_CASE("a rank of another host is told to end, then to die, and at last its connection is cut") {
+    deaf_agent there;
+    hvdrun::rank& one = there.one;
+    CHECK(one.number_there() == 4711);
+    one.insist(1e9, patience, there.shown);  // nobody has asked it to end
     const double before = seconds();
     one.ask_to_end("its job has ended");
     const double after = seconds();
-    CHECK(heard() == "TERM\n");
-    one.insist(before + patience, patience);
+    CHECK(there.heard() == "TERM 1\n");
+    one.insist(before + patience, patience, there.shown);
     one.terminate();
-    CHECK(heard() == "TERM\n");
-    one.insist(after + patience + 0.01, patience);
-    CHECK(heard() == "KILL\n");
-    one.insist(before + patience + 2, patience);
+    CHECK(there.heard() == "TERM 1\n");
+    one.insist(after + patience + 0.01, patience, there.shown);
+    CHECK(there.heard() == "KILL 1\n");
+    one.insist(before + patience + 2, patience, there.shown);
     one.terminate();
-    CHECK(heard() == "TERM\n");  // it is there
-    one.insist(after + patience + 2.01, patience);
-    CHECK(heard() == "");
-    while (!one.look()) ::usleep(1000);
+    CHECK(there.heard() == "TERM 1\n");  // it is there
+    one.insist(after + patience + 2.01, patience, there.shown);
+    CHECK(there.heard() == "");
+    while (!one.look()) there.line.look(there.shown), ::usleep(1000);
     CHECK(one.how().signal == SIGKILL);
-    one.finish();
+}
+
+TEST_CASE("a rank that does not die leaves the others of its host their connection") {
+    deaf_agent there;
+    const double long_ago = seconds() - 100;
+    there.one.give_up(long_ago);
+    CHECK(there.heard() == "KILL 1\n");
+    there.one.insist(long_ago + 1.9, patience, there.shown);
+    CHECK(!there.one.look());
+    there.one.insist(long_ago + 2.1, patience, there.shown);
+    CHECK(there.one.look());
+    CHECK(there.one.how().signal == SIGKILL);
+    there.line.look(there.shown);
+    CHECK(!there.line.has_ended());
+}
+
+TEST_CASE("frames are taken apart wherever they are cut, and others are refused") {
+    const std::string sent =
+        "hello\nKEa\nKEYs 1 77\nKEYo 1\nK\0KEKEY.\nKEYe 2\noops\nKEY.\nKEYa\n"s + "KEYo 1\n" +
+        std::string(100'000, 'x') + "KEY.\nKEYx 1 3\nKEYg 1\n";
+    for (std::size_t step : {1, 2, 3, 7, 4096, 1'000'000}) {
+        frame_reader reader("KEY");
+        std::map<std::pair<frame::kind, int>, std::string> bytes;
+        std::vector<std::pair<frame::kind, int>> events;
+        for (std::size_t at = 0; at < sent.size(); at += step)
+            REQUIRE(reader.add(std::string_view(sent).substr(at, step), [&](const frame& told) {
+                if (told.bytes.empty()) events.push_back({told.what, told.value});
+                else bytes[{told.what, told.rank}] += told.bytes;
+            }));
+        using enum frame::kind;
+        CHECK(bytes[{said_by_host, 0}] == "hello\nKEa\n");
+        CHECK(bytes[{output, 1}] == "K\0KE"s + std::string(100'000, 'x'));
+        CHECK(bytes[{errors, 2}] == "oops\n");
+        CHECK(events == std::vector<std::pair<frame::kind, int>>{
+                            {has_started, 77}, {is_alive, 0}, {has_ended, 3}, {is_gone, 0}});
+    }
+    for (const char* wrong :
+         {"KEY\n", "KEYo\n", "KEYx 1\n", "KEYx 1 -3\n", "KEYx 1 2 3\n", "KEYz 1\n",
+          "KEYo 99999999999\n", "KEYa \n", "KEYo 1 but a line that is far too long to be one"}) {
+        CAPTURE(wrong);
+        CHECK(!frame_reader("KEY").add(wrong, [](const frame&) {}));
+    }
 }
 
 TEST_CASE("a job's samples a second are the sum of what its processes report of the last seconds") {

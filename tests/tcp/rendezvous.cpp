@@ -878,10 +878,39 @@ TEST_CASE("a rendezvous is written as a host and a port") {
     CHECK(read("node1:7000").port == 7000);
     CHECK(std::string_view(read("node1:7000").host) == "node1");
     CHECK(std::string_view(read("[::1]:65535").host) == "::1");
+    CHECK(std::string_view(read("10.0.0.1,[fd00::1],b:7").host) == "10.0.0.1,[fd00::1],b");
+    CHECK(read("10.0.0.1,[fd00::1],b:7").port == 7);
     for (const char* const wrong :
-         {"", "node1", "node1:", ":7000", "node1:0", "node1:65536", "node1:7x", "::1:7000", "[]:1"})
+         {"", "node1", "node1:", ":7000", "node1:0", "node1:65536", "node1:7x", "::1:7000", "[]:1",
+          "a,:1", ",a:1", "a,,b:1", "a,::1:7", "[::1],[]:1"})
         CHECK_THROWS_WITH_AS(read(wrong), doctest::Contains("it takes a host and a port"),
                              hvd::usage_error);
+}
+
+TEST_CASE("the addresses of a rendezvous are those of all its hosts that are known") {
+    const std::vector<host_address> all =
+        resolve("10.0.0.1,no-such-host.invalid,[fd00::1],127.0.0.1", "it");
+    REQUIRE(all.size() == 3);
+    CHECK(std::string_view(all[0].print()) == "10.0.0.1");
+    CHECK(all[1].is_v6 != 0);
+    CHECK(all[2].is_loopback());
+    CHECK_THROWS_WITH_AS(resolve("no-such-host.invalid,other.invalid", "it"),
+                         doctest::Contains("it names the host no-such-host.invalid,other.invalid"),
+                         hvd::usage_error);
+    // A link-local address of another host is behind each interface of this one that has one, too.
+    std::size_t interfaces = 0;
+    for (std::uint32_t seen = 0; const host_address& own : own_addresses()) {
+        interfaces += own.is_link_local() && own.scope != seen ? 1 : 0;
+        if (own.is_link_local()) seen = own.scope;
+    }
+    host_address other;
+    other.is_v6 = 1;
+    other.bytes[0] = 0xfe;
+    other.bytes[1] = 0x80;
+    other.scope = 4711;
+    CHECK(ways_to(other).size() == interfaces);
+    for (const host_address& way : ways_to(other)) CHECK(way.scope != 4711);
+    CHECK(ways_to(all[0]).size() == 1);
 }
 
 TEST_CASE("a process takes its place from the launcher that started it") {

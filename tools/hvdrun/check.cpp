@@ -32,7 +32,8 @@ const char* const questions =
     "sed -n 's/.*libnccl.so.* => //p' | head -n 1 | xargs -r readlink -f | sed 's/.*so\\.//')\n"
     "k=; for i in /sys/class/net/*; do n=${i##*/}; [ $n = lo ] || "
     "[ \"$(cat $i/operstate 2>/dev/null)\" = down ] || k=\"$k $n\"; done\n"
-    "echo missing $(for c in setsid mktemp; do command -v $c >/dev/null || echo $c; done)\n"
+    "echo missing $(for c in setsid mktemp mkfifo dd; do command -v $c >/dev/null || echo $c; "
+    "done)\n"
     "echo interfaces $k\n"
     "while read -r x; do echo clock $(date +%s%N); done\n";
 
@@ -64,7 +65,7 @@ public:
                        ? start({"/bin/sh", "-c", questions}, own_environment(), true, SIGKILL)
                        : start(remote_command(o.ssh_command, where.host), own_environment(), true,
                                SIGKILL);
-        if (!where.is_local) send(remote_script(std::string(questions)));
+        if (!where.is_local) send(script_lines(std::string(questions) + "exit 0\n"));
     }
     conversation(const conversation&) = delete;
     conversation& operator=(const conversation&) = delete;

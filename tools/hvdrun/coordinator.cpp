@@ -22,12 +22,12 @@ hvd::detail::coordinator_rules rules_of(const options& o, int ranks) {
 class coordinator final : public meeting_place, hvd::detail::coordinator_listener {
 public:
     coordinator(const options& o, int ranks, const std::string& digits, int told,
-                const std::string& at)
+                const std::vector<std::string>& at)
         : meeting_place(told),
           server_(rules_of(o, ranks),
                   hvd::detail::membership_secret(
                       hvd::detail::secret_from_hex(digits, "the job's secret")),
-                  0, this, -1, addresses_at(at)) {}
+                  0, this, -1, listening_addresses(at)) {}
 
     int port() const override { return server_.port(); }
     void serve() override {}
@@ -59,7 +59,7 @@ private:
 
 std::unique_ptr<meeting_place> make_coordinator(const options& o, int ranks,
                                                 const std::string& secret_digits, int told,
-                                                const std::string& at) {
+                                                const std::vector<std::string>& at) {
     const signals_blocked blocked;
     try {
         return std::make_unique<coordinator>(o, ranks, secret_digits, told, at);

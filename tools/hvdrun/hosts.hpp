@@ -66,10 +66,13 @@ host_list with_one_name_each(const host_list& hosts, std::vector<std::string>& s
 // Tells which of them are on this host.
 void find_local(std::vector<placement>& places);
 
-// The address at which other hosts reach this one: that of the interface if one is named, else the
-// one from which packets to the first other host leave. A job that stays on this host has the
-// loopback address.
-std::string own_address(const std::vector<placement>& places, const std::string& interface,
-                        bool others_may_come);
+// The addresses at which other hosts may reach this one: those of the named interfaces, or all,
+// first the one from which packets to the first other host leave. A job that stays on this host has
+// the loopback address. Link-local ones have their interface, as in fe80::1%eth0.
+std::vector<std::string> own_addresses(const std::vector<placement>& places,
+                                       const std::string& interfaces, bool others_may_come);
+
+// The same as others must write it. They have interfaces of their own.
+std::string for_others(const std::vector<std::string>& addresses);
 
 }  // namespace hvdrun

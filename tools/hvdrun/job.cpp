@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <random>
 
+#include "agent.hpp"
 #include "environment.hpp"
 #include "failure.hpp"
 #include "remote.hpp"
@@ -16,9 +17,8 @@
 namespace hvdrun {
 namespace {
 
-std::string rendezvous_at(const std::string& address, int port) {
-    const bool is_v6 = address.find(':') != std::string::npos;
-    return (is_v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
+std::string rendezvous_at(const std::vector<std::string>& addresses, int port) {
+    return for_others(addresses) + ":" + std::to_string(port);
 }
 
 std::string long_time(double s) {
@@ -44,10 +44,10 @@ int number_of_hosts(const std::vector<placement>& places) {
     return int(hosts.size());
 }
 
-// It listens at one address, or at all where that is empty.
+// It listens at these addresses, or at all where none is named.
 std::unique_ptr<meeting_place> make_meeting_place(const options& o, int ranks,
                                                   const std::string& secret_digits, int told,
-                                                  const std::string& at) {
+                                                  const std::vector<std::string>& at) {
     return o.is_elastic() ? make_coordinator(o, ranks, secret_digits, told, at)
                           : make_rendezvous(ranks, secret_digits, told, at);
 }
@@ -60,6 +60,15 @@ slot_rules slot_rules_of(const options& o, int ranks) {
             .has_discovery = !o.discovery_script.empty(),
             .patience = o.elastic_timeout,
             .cooldown = o.cooldown};
+}
+
+// The beginning of each frame of a connection.
+std::string new_key() {
+    std::random_device number;
+    char text[48];
+    std::snprintf(text, sizeof text, "hvd-%08x%08x%08x%08x:", number(), number(), number(),
+                  number());
+    return text;
 }
 
 std::function<double()> random_numbers() {
@@ -81,16 +90,14 @@ job::job(const options& o, const host_list& hosts, const std::vector<placement>&
       events_(records.events),
       screen_(o.timestamps),
       secret_(o.secret_file),
-      host_(own_address(places, o.interface, o.may_win_hosts())),
-      meeting_place_(make_meeting_place(o, size_at_start_, secret_.digits(), signals_.wake(),
-                                        o.may_win_hosts() && o.interface.empty() ? "" : host_)),
-      address_(rendezvous_at(host_, meeting_place_->port())),
+      addresses_(own_addresses(places, o.interface, o.may_win_hosts())),
+      meeting_place_(make_meeting_place(
+          o, size_at_start_, secret_.digits(), signals_.wake(),
+          o.may_win_hosts() && o.interface.empty() ? std::vector<std::string>() : addresses_)),
+      address_(rendezvous_at(addresses_, meeting_place_->port())),
       slots_(slot_rules_of(o, size_at_start_), random_numbers()) {
     slots_.set_hosts(hosts);
     takes_input_ = o.takes_input;
-    if (o.takes_input && !places.empty() && !places[0].is_local)
-        throw usage_failure("--stdin: rank 0 is on " + places[0].host +
-                            ", and hvdrun passes the standard input on to a rank here alone");
     for (const placement& place : places) has_remote_ = has_remote_ || !place.is_local;
     if (secret_.is_temporary()) guard_.watch_file(secret_.path());
     if (!o.discovery_script.empty())
@@ -101,7 +108,7 @@ run_end job::run() {
     allow_many_files();
     start_first();
     meeting_place_->serve();
-    while (!ranks_.empty()) turn();
+    while (!ranks_.empty() || !connections_.empty()) turn();
     look_at_shortfall();
     events_.add("finished", {{"code", exit_code_}, {"seconds", seconds() - started_at_}});
     screen_.show_status("");
@@ -120,8 +127,9 @@ void job::start_first() {
     try {
         for (const placement& where : places) start(where);
     } catch (const failure&) {
-        for (rank& one : ranks_)
-            if (one.id() > 0) one.kill_connection(), one.finish();
+        for (rank& one : ranks_) one.kill(), one.finish();
+        for (connection& one : connections_)
+            if (one.id() > 0) one.finish(screen_);
         throw;
     }
 }
@@ -132,8 +140,8 @@ void job::start(const placement& where) {
     rank& one = ranks_.emplace_back(place[0]);
     if (!place[0].is_local && !has_remote_) {
         has_remote_ = true;
-        host_ = own_address(place, options_.interface, true);
-        address_ = rendezvous_at(host_, meeting_place_->port());
+        addresses_ = own_addresses(place, options_.interface, true);
+        address_ = rendezvous_at(addresses_, meeting_place_->port());
     }
     if (!options_.output_folder.empty()) {
         const bool is_again = !records_.have_files.insert(where.rank).second;
@@ -147,16 +155,32 @@ void job::start(const placement& where) {
         variables.insert(options_.variables.begin(), options_.variables.end());
         variables.merge(own_environment());
         one.start_here(options_.program, variables, takes_input_ && where.rank == 0);
+        guard_.watch(one.id());
+        signal_watch::kill_at_second(one.id(), -1);
+        note_start(one);
     } else {
-        variables.merge(forwarded(options_));
-        one.start_there(
-            remote_command(options_.ssh_command, where.host),
-            remote_script({variables, secret_.digits(), std::filesystem::current_path().string(),
-                           options_.program, options_.kill_after}));
+        start_there(one, std::move(variables));
     }
-    guard_.watch(one.id());
-    signal_watch::kill_at_second(one.id(), place[0].is_local ? -1 : one.input());
-    note_start(one);
+}
+
+void job::start_there(rank& one, environment variables) {
+    connection& by = connection_to(one.where());
+    one.start_there(by, variables, takes_input_ && one.where().rank == 0);
+}
+
+// The agent gets what is the same for all ranks, and each rank its own place.
+connection& job::connection_to(const placement& where) {
+    for (connection& one : connections_)
+        if (one.host() == where.host && one.is_usable()) return one;
+    const std::string key = new_key();
+    connection& made = connections_.emplace_back(where.host, where.rank, key);
+    made.open(remote_command(options_.ssh_command, where.host),
+              agent_script({key, secret_.digits(), forwarded(options_),
+                            std::filesystem::current_path().string(), options_.program,
+                            options_.kill_after}));
+    guard_.watch(made.id());
+    signal_watch::kill_at_second(made.id(), made.input());
+    return made;
 }
 
 void job::turn() {
@@ -183,12 +207,21 @@ void job::wait_for_something() {
         files_.push_back({one.errors(), POLLIN, 0});
         files_.push_back({one.wants_to_write() ? one.input() : -1, POLLOUT, 0});
     }
+    for (const connection& one : connections_) {
+        files_.push_back({one.output(), POLLIN, 0});
+        files_.push_back({one.errors(), POLLIN, 0});
+        files_.push_back({one.wants_to_write() ? one.input() : -1, POLLOUT, 0});
+    }
     const bool has_timeouts =
         is_ending() || !failed_.empty() || slots_.awaits_time(seconds()) ||
         (discovery_ != nullptr && discovery_->is_running()) ||
-        std::any_of(ranks_.begin(), ranks_.end(), [](const rank& one) {
-            return !one.has_started() || one.has_ended() || one.is_asked() || one.has_parts();
-        });
+        std::any_of(ranks_.begin(), ranks_.end(),
+                    [](const rank& one) {
+                        return !one.has_started() || one.has_ended() || one.is_asked() ||
+                               one.has_parts();
+                    }) ||
+        std::any_of(connections_.begin(), connections_.end(),
+                    [](const connection& one) { return !one.has_ranks() || one.has_parts(); });
     ::poll(files_.data(), nfds_t(files_.size()), has_timeouts ? 50 : 1000);
 }
 
@@ -196,18 +229,20 @@ void job::move_bytes() {
     if (files_[0].revents != 0) take_signals();
     if (files_[1].revents != 0) pass_input();
     std::size_t i = 2;
-    for (rank& one : ranks_) {
+    const auto move = [&](auto& one) {
         const bool output = files_[i++].revents != 0, errors = files_[i++].revents != 0;
         if (files_[i++].revents != 0) one.write_input();
         try {
             if (output) one.read_output(screen_);
-            note_start(one);
             if (errors) one.read_errors(screen_);
             one.show_parts(seconds(), screen_);
         } catch (const failure& full) {
             note_full(full);
         }
-    }
+    };
+    for (rank& one : ranks_) move(one);
+    for (connection& one : connections_) move(one);
+    for (rank& one : ranks_) note_start(one);
 }
 
 void job::take_signals() {
@@ -217,13 +252,17 @@ void job::take_signals() {
     if (!inherits_) return;
     std::set<pid_t> own = {guard_.id(), secret_.remover(), discovery_ ? discovery_->id() : -1};
     for (const rank& one : ranks_) own.insert(one.id());
+    for (const connection& one : connections_) own.insert(one.id());
     reap_inherited(own);
 }
 
 // Rank 0 gets what it has room for, and hvdrun reads no further.
 void job::pass_input() {
     char bytes[4096];
-    const ssize_t n = ::read(0, bytes, sizeof bytes);
+    std::size_t room = sizeof bytes;
+    for (const rank& one : ranks_)
+        if (one.takes_input()) room = std::min(room, one.room_for_input());
+    const ssize_t n = ::read(0, bytes, room);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     for (rank& one : ranks_) {
         if (!one.takes_input()) continue;
@@ -263,7 +302,8 @@ void job::start_and_end() {
     try {
         for (const placement& where : slots_.take_starts(seconds())) start(where);
     } catch (const failure& error) {
-        ranks_.remove_if([](const rank& one) { return one.id() < 0; });
+        ranks_.remove_if([](const rank& one) { return !one.was_begun(); });
+        connections_.remove_if([](const connection& one) { return one.id() < 0; });
         end_all(error.code(), error.what());
     }
 }
@@ -293,7 +333,8 @@ std::string name_of(const placement& where) {
 }
 
 void print_job(const options& o, const std::vector<placement>& places) {
-    const std::string address = own_address(places, o.interface, o.may_win_hosts()) + ":PORT";
+    const std::string address =
+        for_others(own_addresses(places, o.interface, o.may_win_hosts())) + ":PORT";
     for (const placement& place : places) {
         environment variables = contract(o, place, int(places.size()), address);
         variables.merge(forwarded(o));

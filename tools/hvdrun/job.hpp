@@ -10,6 +10,7 @@
 
 #include <poll.h>
 
+#include "connection.hpp"
 #include "discovery.hpp"
 #include "epochs.hpp"
 #include "events.hpp"
@@ -57,6 +58,8 @@ private:
 
     void start_first();
     void start(const placement& where);
+    void start_there(rank& one, environment variables);
+    connection& connection_to(const placement& where);
 
     void turn();
     void wait_for_something();
@@ -93,6 +96,7 @@ private:
     void end_for_good(int code, const std::string& why);
     void finish_ended();
     void leave(rank& one);
+    void finish_connections();
 
     const options& options_;
     const int size_at_start_;
@@ -102,7 +106,7 @@ private:
     event_log& events_;
     screen screen_;
     job_secret secret_;
-    std::string host_;  // the address of this one for the ranks
+    std::vector<std::string> addresses_;  // of this host for the ranks
     std::unique_ptr<meeting_place> meeting_place_;
     std::string address_;
     slots slots_;
@@ -111,7 +115,8 @@ private:
     double progress_told_at_ = 0;  // 0: nobody has done a step
     std::unique_ptr<discovery> discovery_;
     std::string why_not_discovered_;
-    std::list<rank> ranks_;  // that are not finished
+    std::list<connection> connections_;  // not more than one of a host is usable
+    std::list<rank> ranks_;              // that are not finished
     // Those that have failed since the job could go on, and since the last epoch began.
     std::vector<failed_rank> failed_, missing_;
     std::vector<pollfd> files_;

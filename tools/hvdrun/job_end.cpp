@@ -43,19 +43,23 @@ void job::look_at_events() {
 
 // Returns those that have ended since, in their order.
 std::vector<const rank*> job::take_ended() {
+    for (connection& one : connections_) one.look(screen_);
     std::vector<const rank*> ended;
     for (rank& one : ranks_)
         if (one.look()) ended.push_back(&one);
     std::stable_sort(ended.begin(), ended.end(), [](const rank* a, const rank* b) {
-        return signal_watch::order_of_end(a->id()) < signal_watch::order_of_end(b->id());
+        const auto first = signal_watch::order_of_end(a->id());
+        const auto second = signal_watch::order_of_end(b->id());
+        return first != second ? first < second : a->ended_at() < b->ended_at();
     });
     return ended;
 }
 
 void job::note_start(rank& one) {
     if (!one.take_start()) return;
-    events_.add("started",
-                {{"rank", one.where().rank}, {"host", one.where().host}, {"pid", int(one.id())}});
+    events_.add(
+        "started",
+        {{"rank", one.where().rank}, {"host", one.where().host}, {"pid", int(one.number_there())}});
 }
 
 std::string job::why_ended(const rank& one) const {
@@ -232,14 +236,14 @@ void job::look_at_clock() {
     }
     for (rank& one : ranks_) {
         look_at_start(one);
-        one.insist(now, options_.kill_after);
+        one.insist(now, options_.kill_after, screen_);
     }
 }
 
 // An elastic job starts another one, also for one that the others have lost and that does not come
 // back: its host may be silent.
 void job::look_at_start(rank& one) {
-    if (!one.has_started() && !one.has_ended() && !is_slow_told_ && !is_ending() &&
+    if (!one.is_reached() && !one.has_ended() && !is_slow_told_ && !is_ending() &&
         seconds() > one.started_at() + time_to_ask) {
         is_slow_told_ = true;
         screen_.say(name_of(one.where()) + " has not started for " + short_time(time_to_ask) +
@@ -252,7 +256,7 @@ void job::look_at_start(rank& one) {
     if (is_ending() || one.has_ended() || one.is_asked() ||
         seconds() < since + options_.start_timeout)
         return;
-    if (options_.is_elastic()) return one.kill_connection();
+    if (options_.is_elastic()) return one.give_up(seconds());
     end_all(1, name_of(one.where()) + " was not started within " +
                    short_time(options_.start_timeout) + " (--start-timeout)");
 }
@@ -264,6 +268,7 @@ void job::end_all(int code, const std::string& why) {
         others += one.has_ended() ? 0 : 1;
         one.ask_to_end(why);
     }
+    for (connection& one : connections_) one.give_up();
     why_ = why;
     if (others > 0)
         why_ += "; " + std::to_string(others) +
@@ -294,13 +299,30 @@ void job::finish_ended() {
         }
     }
     ranks_.remove_if([](const rank& one) { return one.is_finished(); });
+    finish_connections();
+}
+
+// A connection without ranks is closed. Its agent has time to end.
+void job::finish_connections() {
+    const double now = seconds();
+    for (connection& one : connections_) {
+        if (!one.has_ranks()) {
+            signal_watch::forget(one.id());  // its input is closed
+            if (one.close_since(now) > options_.kill_after + 2) one.cut();
+        }
+        if (!one.is_over(now, options_.kill_after)) continue;
+        signal_watch::forget(one.id());
+        guard_.forget(one.id());
+        one.finish(screen_);
+    }
+    connections_.remove_if([](const connection& one) { return one.id() < 0; });
 }
 
 void job::leave(rank& one) {
     const pid_t group = one.id();
-    signal_watch::forget(group);
+    if (group > 0) signal_watch::forget(group);
     one.finish();
-    guard_.forget(group);
+    if (group > 0) guard_.forget(group);
 }
 
 }  // namespace hvdrun

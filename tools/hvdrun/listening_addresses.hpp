@@ -9,10 +9,14 @@
 
 namespace hvdrun {
 
-// An address of this host as a number, or all of them where it is empty.
-inline std::vector<hvd::detail::host_address> addresses_at(const std::string& address) {
-    if (address.empty()) return {};
-    return hvd::detail::resolve(address.c_str(), "the address of hvdrun");
+// These addresses of this host; none stands for all.
+inline std::vector<hvd::detail::host_address> listening_addresses(
+    const std::vector<std::string>& addresses) {
+    std::vector<hvd::detail::host_address> all;
+    for (const std::string& one : addresses)
+        for (const auto& address : hvd::detail::resolve(one.c_str(), "an address of hvdrun"))
+            hvd::detail::add_once(all, address);
+    return all;
 }
 
 }  // namespace hvdrun

@@ -59,15 +59,15 @@ private:
     std::vector<job_event> news_;
 };
 
-// For a static job, which meets once. It listens at one address of this host, or at all where that
-// is empty.
+// For a static job, which meets once. It listens at these addresses of this host,
+// or at all where none is named.
 std::unique_ptr<meeting_place> make_rendezvous(int ranks, const std::string& secret_digits,
-                                               int told, const std::string& at);
+                                               int told, const std::vector<std::string>& at);
 
 // For an elastic job, which begins with so many ranks.
 std::unique_ptr<meeting_place> make_coordinator(const options& o, int ranks,
                                                 const std::string& secret_digits, int told,
-                                                const std::string& at);
+                                                const std::vector<std::string>& at);
 
 // Signals are for the main thread: those that are started meanwhile get none.
 class signals_blocked {

@@ -134,7 +134,7 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
     app.add_option("--kill-after", o.kill_after,
                    "seconds between SIGTERM and SIGKILL when a job ends (5)")
         ->transform(number(0.0));
-    app.add_flag("--stdin", o.takes_input, "rank 0, on this host, gets the standard input");
+    app.add_flag("--stdin", o.takes_input, "rank 0 gets the standard input");
     app.add_option("--forward-signals", raw.passed_on,
                    "USR1,USR2: signals that are passed on to the ranks, and end no job");
     app.add_option("--event-log", o.event_log, "a file for events, one JSON object a line");
@@ -142,7 +142,7 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
         ->take_all()
         ->allow_extra_args(false);
     app.add_option("--network-interface,--network-interfaces", o.interface,
-                   "the interface whose address the ranks are told");
+                   "the interfaces, eth0,ib0, whose addresses the ranks are told");
     app.add_option("--ssh-command", raw.ssh_command,
                    "starts {command} on {host} (ssh -o BatchMode=yes {host} {command})");
     app.add_option("-p,--ssh-port", raw.ssh_port, "the port of ssh")->transform(number(1, 65535));

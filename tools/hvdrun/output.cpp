@@ -91,13 +91,17 @@ bool rank_stream::read(int from, screen& to) {
         finish(to);
         return false;
     }
-    lines_.add({bytes, std::size_t(n)}, [&](const line_part& line) {
+    add({bytes, std::size_t(n)}, to);
+    return true;
+}
+
+void rank_stream::add(std::string_view bytes, screen& to) {
+    lines_.add(bytes, [&](const line_part& line) {
         take(line, to);
         part_since_ = 0;
     });
     if (part_since_ == 0) part_since_ = seconds();
     to.flush();
-    return true;
 }
 
 void rank_stream::show_part(double now, screen& to) {
@@ -113,12 +117,6 @@ void rank_stream::finish(screen& to) {
 }
 
 void rank_stream::take(const line_part& line, screen& to) {
-    if (!greeting_.empty() && line.bytes.ends_with(greeting_)) {
-        const std::string_view before = line.bytes.substr(0, line.bytes.size() - greeting_.size());
-        greeting_.clear();
-        if (!before.empty()) to.print(rank_, stream_, {before});
-        return;
-    }
     to.print(rank_, stream_, line);
     if (!file_) return;
     std::string bytes = times_in_file_ && line.begins ? timestamp() + " " : "";

@@ -47,15 +47,13 @@ public:
 
     // `path` is a new file, or goes on. With times each line of it begins with one.
     void open_file(const std::string& path, bool with_times, bool goes_on);
-    // The first line is no output if it is this one. Returns when it has come by has_greeted().
-    void expect(std::string greeting) { greeting_ = std::move(greeting); }
-    bool has_greeted() const { return greeting_.empty(); }
-
     // Takes all that can be read now. Returns false at the end of the stream.
     bool read(int from, screen& to);
+    // Takes bytes that somebody else has read.
+    void add(std::string_view bytes, screen& to);
     void finish(screen& to);
     // A line that has no end yet is shown when it has waited for a short time: it may be a prompt.
-    bool has_part() const { return has_greeted() && lines_.has_part(); }
+    bool has_part() const { return lines_.has_part(); }
     void show_part(double now, screen& to);
 
 private:
@@ -63,7 +61,6 @@ private:
 
     int rank_, stream_;
     line_splitter lines_;
-    std::string greeting_;
     file_descriptor file_;
     bool times_in_file_ = false;
     double part_since_ = 0;  // 0: no line is without its end

@@ -16,11 +16,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <hvd/platform/network/socket.hpp>
+
 #include "failure.hpp"
 #include "hosts.hpp"
 
 namespace hvdrun {
 namespace {
+
+constexpr std::size_t most_addresses = 8;  // as of a rank
 
 struct free_addresses {
     void operator()(addrinfo* list) const { freeaddrinfo(list); }
@@ -44,6 +48,14 @@ own_interfaces interfaces() {
     return own_interfaces(list);
 }
 
+// True for a link-local address of IPv6, which is behind one interface.
+bool has_interface(const sockaddr* address) {
+    sockaddr_in6 v6{};
+    if (address->sa_family != AF_INET6) return false;
+    std::memcpy(&v6, address, sizeof v6);
+    return IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr);
+}
+
 std::string printed(const sockaddr* address) {
     char text[INET6_ADDRSTRLEN] = "";
     if (address->sa_family == AF_INET) {
@@ -54,21 +66,54 @@ std::string printed(const sockaddr* address) {
         sockaddr_in6 v6{};
         std::memcpy(&v6, address, sizeof v6);
         inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+        char name[IF_NAMESIZE] = "";
+        if (has_interface(address) && if_indextoname(v6.sin6_scope_id, name) != nullptr)
+            return std::string(text) + "%" + name;
     }
     return text;
 }
 
-std::string address_of_interface(const std::string& name) {
-    std::string v6;
+// Bridges of containers and virtual machines have the same address on many hosts.
+bool is_bridge(std::string_view name) {
+    for (const char* const begin :
+         {"docker", "br-", "virbr", "cni", "podman", "lxc", "lxd", "veth"})
+        if (name.starts_with(begin)) return true;
+    return false;
+}
+
+// The less an address is worth to other hosts, the later it comes.
+int order_of(const ifaddrs& one) {
+    const int order = one.ifa_addr->sa_family == AF_INET ? 0 : has_interface(one.ifa_addr) ? 2 : 1;
+    const bool is_idle = (one.ifa_flags & IFF_RUNNING) == 0;
+    return order + (is_idle ? 6 : is_bridge(one.ifa_name) ? 3 : 0);
+}
+
+// The addresses of the interfaces that are up, without loopback, or of those of a list.
+std::vector<std::string> addresses_by(std::string_view only) {
+    std::vector<std::pair<int, std::string>> found;
     const own_interfaces list = interfaces();
     for (const ifaddrs* i = list.get(); i != nullptr; i = i->ifa_next) {
-        if (i->ifa_addr == nullptr || name != i->ifa_name) continue;
-        if (i->ifa_addr->sa_family == AF_INET) return printed(i->ifa_addr);
-        if (i->ifa_addr->sa_family == AF_INET6 && v6.empty()) v6 = printed(i->ifa_addr);
+        if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
+        const bool is_loopback = (i->ifa_flags & IFF_LOOPBACK) != 0;
+        if (only.empty() ? is_loopback : !hvd::detail::is_in_list(only, i->ifa_name)) continue;
+        // ::1 adds nothing to 127.0.0.1.
+        if (is_loopback && i->ifa_addr->sa_family == AF_INET6 && !found.empty()) continue;
+        if (std::string text = printed(i->ifa_addr); !text.empty())
+            found.emplace_back(order_of(*i), std::move(text));
     }
-    if (!v6.empty()) return v6;
-    throw usage_failure("--network-interface " + name + ": this host has no such interface with " +
-                        "an address");
+    std::stable_sort(found.begin(), found.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<std::string> result;
+    for (const auto& [order, text] : found) result.push_back(text);
+    return result;
+}
+
+std::vector<std::string> addresses_of_interfaces(const std::string& names) {
+    std::vector<std::string> result = addresses_by(names);
+    if (result.empty())
+        throw usage_failure("--network-interface " + names + ": this host has no such interface " +
+                            "with an address");
+    return result;
 }
 
 // The address of this host on the way to another one. No packet is sent.
@@ -91,15 +136,6 @@ std::string address_towards(const std::string& host) {
     return "";
 }
 
-std::string first_address() {
-    const own_interfaces list = interfaces();
-    for (const ifaddrs* i = list.get(); i != nullptr; i = i->ifa_next)
-        if (i->ifa_addr != nullptr && i->ifa_addr->sa_family == AF_INET &&
-            (i->ifa_flags & IFF_UP) != 0 && (i->ifa_flags & IFF_LOOPBACK) == 0)
-            return printed(i->ifa_addr);
-    return "127.0.0.1";
-}
-
 bool is_loopback(const std::string& address) {
     return address.rfind("127.", 0) == 0 || address == "::1";
 }
@@ -112,7 +148,7 @@ std::set<std::string> addresses_printed(const std::string& name) {
     return result;
 }
 
-std::set<std::string> own_addresses() {
+std::set<std::string> all_own_addresses() {
     std::set<std::string> result;
     const own_interfaces list = interfaces();
     for (const ifaddrs* i = list.get(); i != nullptr; i = i->ifa_next)
@@ -149,7 +185,7 @@ known_name look_up(const std::string& name) {
     if (name == "localhost" || is_own_name(name, own_name())) return {true};
     known_name found{false, addresses_printed(name)};
     found.is_local = std::any_of(found.addresses.begin(), found.addresses.end(), is_loopback) ||
-                     have_common(found.addresses, own_addresses());
+                     have_common(found.addresses, all_own_addresses());
     return found;
 }
 
@@ -192,15 +228,31 @@ void find_local(std::vector<placement>& places) {
     for (placement& place : places) place.is_local = known(place.host).is_local;
 }
 
-std::string own_address(const std::vector<placement>& places, const std::string& interface,
-                        bool others_may_come) {
-    if (!interface.empty()) return address_of_interface(interface);
-    for (const placement& place : places) {
-        if (place.is_local) continue;
-        const std::string towards = address_towards(place.host);
-        return towards.empty() ? first_address() : towards;
+std::vector<std::string> own_addresses(const std::vector<placement>& places,
+                                       const std::string& interfaces, bool others_may_come) {
+    if (!interfaces.empty()) return addresses_of_interfaces(interfaces);
+    const auto remote = std::find_if(places.begin(), places.end(),
+                                     [](const placement& place) { return !place.is_local; });
+    if (remote == places.end() && !others_may_come) return {"127.0.0.1"};
+    std::vector<std::string> result = addresses_by("");
+    const std::string towards = remote == places.end() ? "" : address_towards(remote->host);
+    if (!towards.empty()) {
+        std::erase(result, towards);
+        result.insert(result.begin(), towards);
     }
-    return others_may_come ? first_address() : "127.0.0.1";
+    if (result.empty()) result.push_back("127.0.0.1");
+    if (result.size() > most_addresses) result.resize(most_addresses);
+    return result;
+}
+
+std::string for_others(const std::vector<std::string>& addresses) {
+    std::string result;
+    for (const std::string& one : addresses) {
+        const std::string bare = one.substr(0, one.find('%'));
+        result += result.empty() ? "" : ",";
+        result += bare.find(':') == std::string::npos ? bare : "[" + bare + "]";
+    }
+    return result;
 }
 
 }  // namespace hvdrun

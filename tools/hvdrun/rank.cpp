@@ -6,10 +6,16 @@
 #include <csignal>
 #include <cstring>
 
-#include "remote.hpp"
+#include "agent.hpp"
+#include "connection.hpp"
 #include "times.hpp"
 
 namespace hvdrun {
+namespace {
+
+constexpr double time_to_die = 2;
+
+}  // namespace
 
 rank::rank(const placement& where) : where_(where), out_(where.rank, 1), err_(where.rank, 2) {}
 
@@ -20,30 +26,48 @@ void rank::open_files(const std::string& folder, int ranks, bool with_times, boo
 }
 
 void rank::start_here(const words& program, const environment& variables, bool with_input) {
-    started_at_ = seconds();
     takes_input_ = with_input;
+    const double now = seconds();
     process_ = start(program, variables, with_input, SIGKILL);
+    started_at_ = now;
+    has_started_ = true;
 }
+
+void rank::start_there(connection& by, const environment& variables, bool with_input) {
+    takes_input_ = with_input;
+    connection_ = &by;
+    number_ = by.add(*this);
+    started_at_ = seconds();
+    by.send(start_lines(number_, variables, with_input));
+}
+
+bool rank::takes_input() const {
+    if (!takes_input_ || has_ended()) return false;
+    return is_local() ? process_.input && pending_.empty() : has_started_ && has_room_;
+}
+
+std::size_t rank::room_for_input() const { return is_local() ? 4096 : most_input; }
 
 void rank::give_input(std::string_view bytes) {
-    pending_ += bytes;
-    write_input();
+    if (is_local()) {
+        pending_ += bytes;
+        return write_input();
+    }
+    has_room_ = false;
+    connection_->send(input_line(bytes));
 }
 
-void rank::end_input() { process_.input.close(); }
-
-void rank::start_there(const words& command, const std::string& script) {
-    out_.expect(remote_greeting);
-    // ssh ends by it, and srun also ends the rank.
-    process_ = start(command, own_environment(), true, SIGTERM);
-    started_at_ = seconds();
-    pending_ = script;
-    write_input();
+void rank::end_input() {
+    takes_input_ = false;
+    if (is_local()) process_.input.close();
+    else connection_->send(end_of_input_line());
 }
+
+bool rank::is_reached() const { return is_local() || connection_->heard_at() > 0; }
 
 bool rank::take_start() {
     if (is_start_told_ || !has_started()) return false;
-    if (!where_.is_local) started_at_ = seconds();
+    if (!is_local()) started_at_ = seconds();
     return is_start_told_ = true;
 }
 
@@ -53,6 +77,31 @@ void rank::read_output(screen& to) {
 
 void rank::read_errors(screen& to) {
     if (process_.errors && !err_.read(errors(), to)) process_.errors.close();
+}
+
+void rank::take(const frame& told, screen& to) {
+    switch (told.what) {
+        case frame::kind::output: return out_.add(told.bytes, to);
+        case frame::kind::errors: return err_.add(told.bytes, to);
+        case frame::kind::has_started: has_started_ = true, number_there_ = told.value; return;
+        case frame::kind::has_ended:
+            if (has_ended()) return;
+            how_.code = told.value;
+            ended_at_ = seconds();
+            return;
+        case frame::kind::is_gone: return close_output(to);
+        case frame::kind::took_input: has_room_ = true; return;
+        case frame::kind::takes_no_input: takes_input_ = false; return;
+        case frame::kind::said_by_host:
+        case frame::kind::is_alive: return;
+    }
+}
+
+void rank::lose(const ending& how, screen& to) {
+    close_output(to);
+    if (has_ended()) return;
+    how_ = how;
+    ended_at_ = seconds();
 }
 
 void rank::show_parts(double now, screen& to) {
@@ -71,9 +120,12 @@ void rank::write_input() {
 }
 
 bool rank::look() {
-    if (has_ended() || !hvdrun::has_ended(process_.id, how_)) return false;
-    ended_at_ = seconds();
-    return true;
+    if (is_end_told_) return false;
+    if (is_local()) {
+        if (!hvdrun::has_ended(process_.id, how_)) return false;
+        ended_at_ = seconds();
+    }
+    return is_end_told_ = has_ended();
 }
 
 void rank::ask_to_end(const std::string& why) {
@@ -83,42 +135,50 @@ void rank::ask_to_end(const std::string& why) {
     if (!has_ended()) terminate();
 }
 
-void rank::insist(double now, double patience) {
+void rank::give_up(double now) {
+    if (given_up_at_ > 0) return;
+    given_up_at_ = now;
+    if (connection_ != nullptr && connection_->heard_at() == 0) connection_->cut();
+    else kill();
+}
+
+void rank::insist(double now, double patience, screen& to) {
+    if (given_up_at_ > 0 && now > given_up_at_ + time_to_die) cut(given_up_at_, to);
     if (!is_asked()) return;
     if (insisted_ == 0 && now > asked_at_ + patience) {
         kill();
         insisted_ = 1;
-    } else if (insisted_ == 1 && now > asked_at_ + patience + 2) {
-        kill_connection();
+    } else if (insisted_ == 1 && now > asked_at_ + patience + time_to_die) {
+        cut(asked_at_ + patience, to);
         insisted_ = 2;
     }
 }
 
-void rank::terminate() {
-    if (where_.is_local || !has_started() || has_ended()) signal_group(SIGTERM);
-    else send_word("TERM\n");
+// A connection that is silent carries nothing for the others of its host either.
+void rank::cut(double since, screen& to) {
+    if (is_local()) signal(SIGKILL, "KILL");
+    else if (has_ended()) return;
+    else if (connection_->heard_at() > since) lose({0, SIGKILL}, to);
+    else connection_->cut();
 }
 
-void rank::kill() {
-    if (where_.is_local || !has_started() || has_ended()) signal_group(SIGKILL);
-    else send_word("KILL\n");
-}
+void rank::terminate() { signal(SIGTERM, "TERM"); }
 
-void rank::pass_on(int signal) {
+void rank::kill() { signal(SIGKILL, "KILL"); }
+
+void rank::pass_on(int number) {
     if (has_ended() || !has_started()) return;
-    if (where_.is_local) signal_group(signal);
-    else send_word((std::string(sigabbrev_np(signal)) + "\n").c_str());
+    signal(number, sigabbrev_np(number));
 }
 
-void rank::kill_connection() { signal_group(SIGKILL); }
-
-void rank::send_word(const char* word) {
-    pending_ += word;
-    write_input();
+void rank::signal(int number, std::string_view name) {
+    if (is_finished_) return;
+    if (connection_ != nullptr) connection_->send(signal_line(number_, name));
+    else if (process_.id > 0) ::kill(-process_.id, number);
 }
 
-void rank::signal_group(int signal) {
-    if (!is_finished_) ::kill(-process_.id, signal);
+bool rank::has_open_output() const {
+    return is_local() ? process_.output || process_.errors : !is_gone_;
 }
 
 void rank::close_output(screen& to) {
@@ -126,11 +186,15 @@ void rank::close_output(screen& to) {
     err_.finish(to);
     process_.output.close();
     process_.errors.close();
+    is_gone_ = true;
 }
 
 void rank::finish() {
-    signal_group(SIGKILL);  // what the rank has left behind
-    reap(process_.id);
+    if (connection_ != nullptr) connection_->remove(number_);
+    if (process_.id > 0) {
+        kill();  // what the rank has left behind
+        reap(process_.id);
+    }
     process_.input.close();
     is_finished_ = true;
 }

@@ -15,10 +15,10 @@ namespace {
 class rendezvous final : public meeting_place {
 public:
     // Without a limit: a program may work for long before it makes its communicator.
-    rendezvous(int ranks, const std::string& digits, int told, const std::string& at)
+    rendezvous(int ranks, const std::string& digits, int told, const std::vector<std::string>& at)
         : meeting_place(told),
           server_(0, ranks, hvd::detail::secret_from_hex(digits, "the job's secret"),
-                  hvd::time_span{}, -1, addresses_at(at)) {}
+                  hvd::time_span{}, -1, listening_addresses(at)) {}
     ~rendezvous() override {
         server_.stop();
         if (thread_.joinable()) thread_.join();
@@ -46,7 +46,7 @@ private:
 }  // namespace
 
 std::unique_ptr<meeting_place> make_rendezvous(int ranks, const std::string& secret_digits,
-                                               int told, const std::string& at) {
+                                               int told, const std::vector<std::string>& at) {
     try {
         return std::make_unique<rendezvous>(ranks, secret_digits, told, at);
     } catch (const hvd::error& error) {

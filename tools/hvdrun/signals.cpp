@@ -7,9 +7,11 @@
 #include <csignal>
 #include <deque>
 
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "agent.hpp"
 #include "process.hpp"
 
 namespace hvdrun {
@@ -30,15 +32,20 @@ constexpr std::size_t most_ends = 4096;  // the last ones
 std::atomic<pid_t> ends[most_ends];
 std::atomic<std::size_t> number_of_ends{0};
 
+bool is_there(const entry& one) { return ::waitpid(one.group, nullptr, WNOHANG) == 0; }
+
+// The agents of other hosts get a moment to end their ranks and themselves.
 void kill_all() {
-    bool is_remote = false;
     for (entry* e = first; e != nullptr; e = e->next) {
         if (e->group == 0 || e->input < 0) continue;
-        is_remote = true;
-        [[maybe_unused]] const ssize_t n = ::write(e->input, "KILL\n", 5);
+        [[maybe_unused]] const ssize_t n =
+            ::write(e->input, kill_all_lines.data(), kill_all_lines.size());
+        ::close(e->input);
     }
-    const timespec on_its_way{0, 300'000'000};
-    if (is_remote) ::nanosleep(&on_its_way, nullptr);
+    const timespec moment{0, 20'000'000};
+    for (entry* e = first; e != nullptr; e = e->next)
+        for (int i = 0; i < 50 && e->group != 0 && e->input >= 0 && is_there(*e); ++i)
+            ::nanosleep(&moment, nullptr);
     for (entry* e = first; e != nullptr; e = e->next)
         if (const pid_t group = e->group; group != 0) ::kill(-group, SIGKILL);
 }

@@ -173,7 +173,9 @@ private:
     bool reach(std::size_t candidate, time_point limit) {
         if (candidate > 0 && is_gone(candidates_[candidate - 1])) return false;
         dial to_it(secret_, 0, rendezvous_rank, own_.rank, &static_);
-        for (const address_and_port& at : addresses_of(candidate)) {
+        const std::vector<address_and_port> all = addresses_of(candidate);
+        std::size_t foreign = 0;
+        for (const address_and_port& at : all) {
             descriptor socket =
                 to_it.to(at.address, at.port, now() + patience, now() + patience_with_host);
             if (socket) {
@@ -187,7 +189,8 @@ private:
             }
             why_ = text(to_it.why());
             // Another job may have taken the port of a coordinator that is dead.
-            if (to_it.is_foreign() && candidate == 0 && table_.empty())
+            foreign += to_it.is_foreign() ? 1 : 0;
+            if (foreign == all.size() && candidate == 0 && table_.empty())
                 throw usage_error(
                     -1, text("hvd: the coordinator at ", own_.rendezvous, " is refused: ", why_));
             if (now() > limit) break;
@@ -202,7 +205,8 @@ private:
             candidate == 0 ? first_place_ : candidates_[candidate - 1].coordinator;
         if (place.host == own_host()) all.push_back({host_address::loopback(), place.port});
         for (std::size_t i = 0; i < place.addresses && i < listening_place::most_addresses; ++i)
-            all.push_back({place.address[i], place.port});
+            for (const host_address& way : ways_to(place.address[i]))
+                all.push_back({way, place.port});
         return all;
     }
     // A member's coordinator listens until the member dies or leaves the job. A connection that

@@ -24,20 +24,39 @@ inline host_address address_in(const sockaddr* from) {
     return a;
 }
 
-// The addresses of a host, by its name or as it was written. `where` names the source in an error.
+inline std::string_view without_brackets(std::string_view host) {
+    const bool has_them = host.size() >= 2 && host.front() == '[' && host.back() == ']';
+    return has_them ? host.substr(1, host.size() - 2) : host;
+}
+
+// The addresses of a host, by its name or as it was written, or of a list, "10.0.0.1,[fd00::1]".
+// Names of a list that are not known are left out, if another one is. `where` names the source in
+// an error.
 // @throws usage_error
-inline std::vector<host_address> resolve(const char* host, std::string_view where) {
-    addrinfo wanted{}, *found = nullptr;
-    wanted.ai_socktype = SOCK_STREAM;
-    const int code = ::getaddrinfo(host, nullptr, &wanted, &found);
-    if (code != 0)
-        throw usage_error(-1, text("hvd: ", where, " names the host ", host,
-                                   ", which is not known here: ", gai_strerror(code)));
+inline std::vector<host_address> resolve(const char* hosts, std::string_view where) {
     std::vector<host_address> addresses;
-    for (const addrinfo* i = found; i != nullptr; i = i->ai_next)
-        if (i->ai_family == AF_INET || i->ai_family == AF_INET6)
-            addresses.push_back(address_in(i->ai_addr));
-    ::freeaddrinfo(found);
+    int code = EAI_NONAME;
+    for (std::string_view rest = hosts;;) {
+        const std::size_t comma = rest.find(',');
+        const message host(without_brackets(rest.substr(0, comma)));
+        addrinfo wanted{}, *found = nullptr;
+        wanted.ai_socktype = SOCK_STREAM;
+        if (const int failed = ::getaddrinfo(host.c_str(), nullptr, &wanted, &found); failed != 0)
+            code = failed;
+        for (const addrinfo* i = found; i != nullptr; i = i->ai_next) {
+            if (i->ai_family != AF_INET && i->ai_family != AF_INET6) continue;
+            const host_address one = address_in(i->ai_addr);
+            if (one.scope != 0) addresses.push_back(one);
+            else
+                for (const host_address& way : ways_to(one)) addresses.push_back(way);
+        }
+        if (found != nullptr) ::freeaddrinfo(found);
+        if (comma == rest.npos) break;
+        rest.remove_prefix(comma + 1);
+    }
+    if (addresses.empty())
+        throw usage_error(-1, text("hvd: ", where, " names the host ", hosts,
+                                   ", which is not known here: ", gai_strerror(code)));
     return addresses;
 }
 
@@ -67,7 +86,8 @@ inline bool is_written_loopback(const char* host) {
     return result;
 }
 
-// A host and a port, as in "node1:7000" or "[fe80::1]:7000".
+// A host and a port, as in "node1:7000" or "[fe80::1]:7000", or several hosts and the port of all,
+// as in "10.0.0.1,[fd00::1]:7000".
 struct host_and_port {
     message host;
     std::uint16_t port = 0;
@@ -83,9 +103,15 @@ inline host_and_port read_host_and_port(std::string_view written, std::string_vi
         port = 10 * port + std::uint32_t(written[i] - '0');
     }
     std::string_view host = written.substr(0, valid ? colon : 0);
-    if (host.size() >= 2 && host.front() == '[' && host.back() == ']')
-        host = host.substr(1, host.size() - 2);
-    else valid = valid && host.find(':') == std::string_view::npos;
+    for (std::string_view rest = host;;) {
+        const std::size_t comma = rest.find(',');
+        const std::string_view one = rest.substr(0, comma);
+        const std::string_view bare = without_brackets(one);
+        valid = valid && !bare.empty() && (bare.size() < one.size() || one.find(':') == one.npos);
+        if (comma == rest.npos) break;
+        rest.remove_prefix(comma + 1);
+    }
+    if (host.find(',') == host.npos) host = without_brackets(host);
     if (!valid || host.empty() || port < 1 || port > 65535)
         throw usage_error(-1, text("hvd: ", where, " is '", written,
                                    "'; it takes a host and a port, as in node1:7000"));

@@ -81,6 +81,10 @@ struct host_address {
         own.bytes[15] = 1;
         return std::memcmp(bytes, own.bytes, sizeof bytes) == 0;
     }
+    // True for an address of IPv6 that needs the interface beside it, fe80::/10.
+    bool is_link_local() const {
+        return is_v6 != 0 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
+    }
     message print() const {
         if (is_v6 == 0)
             return text(int(bytes[0]), ".", int(bytes[1]), ".", int(bytes[2]), ".", int(bytes[3]));
@@ -98,33 +102,60 @@ struct host_address {
     }
 };
 
-// The addresses of this host's interfaces that are up, IPv4 first, without loopback; or those of
-// one interface alone.
+// True if an interface is one of a list, "eth0,ib0".
+inline bool is_in_list(std::string_view list, std::string_view name) {
+    for (;;) {
+        const std::size_t comma = list.find(',');
+        if (list.substr(0, comma) == name) return true;
+        if (comma == list.npos) return false;
+        list.remove_prefix(comma + 1);
+    }
+}
+
+// The addresses of this host's interfaces that are up, without loopback; or those of a list of
+// interfaces alone. IPv4 comes first, and last those without a carrier: nobody may be behind them.
 inline std::vector<host_address> own_addresses(std::string_view only = {}) {
-    std::vector<host_address> v4, v6;
+    std::vector<host_address> v4[2], v6[2];
     ifaddrs* list = nullptr;
-    if (getifaddrs(&list) != 0) return v4;
+    if (getifaddrs(&list) != 0) return {};
     for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
         if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
-        if (only.empty() ? (i->ifa_flags & IFF_LOOPBACK) != 0 : only != i->ifa_name) continue;
+        if (only.empty() ? (i->ifa_flags & IFF_LOOPBACK) != 0 : !is_in_list(only, i->ifa_name))
+            continue;
+        const bool is_idle = (i->ifa_flags & IFF_RUNNING) == 0;
         host_address a;
         if (i->ifa_addr->sa_family == AF_INET) {
             sockaddr_in in{};
             std::memcpy(&in, i->ifa_addr, sizeof in);
             std::memcpy(a.bytes, &in.sin_addr, 4);
-            v4.push_back(a);
+            v4[is_idle].push_back(a);
         } else if (i->ifa_addr->sa_family == AF_INET6) {
             sockaddr_in6 in{};
             std::memcpy(&in, i->ifa_addr, sizeof in);
             a.is_v6 = 1;
             a.scope = in.sin6_scope_id;
             std::memcpy(a.bytes, &in.sin6_addr, 16);
-            v6.push_back(a);
+            v6[is_idle].push_back(a);
         }
     }
     freeifaddrs(list);
-    v4.insert(v4.end(), v6.begin(), v6.end());
-    return v4;
+    for (const auto* more : {&v6[0], &v4[1], &v6[1]})
+        v4[0].insert(v4[0].end(), more->begin(), more->end());
+    return std::move(v4[0]);
+}
+
+// The ways of this host to an address of another one: a link-local address may be behind any
+// interface here, whatever the other host's number of its own is.
+inline std::vector<host_address> ways_to(const host_address& other) {
+    if (!other.is_link_local()) return {other};
+    std::vector<host_address> all;
+    for (host_address way = other; const host_address& own : own_addresses()) {
+        way.scope = own.scope;
+        bool is_new = own.is_link_local();
+        for (const host_address& a : all) is_new = is_new && a.scope != own.scope;
+        if (is_new) all.push_back(way);
+    }
+    return all;
 }
 
 inline void add_once(std::vector<host_address>& all, const host_address& one) {

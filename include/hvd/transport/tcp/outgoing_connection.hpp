@@ -20,7 +20,7 @@ public:
         : secret_(&secret), me_(me), peer_(peer), context_(context), port_(place.port) {
         if (same_host) addresses_.push_back(host_address::loopback());
         for (std::size_t i = 0; i < place.addresses && i < listening_place::most_addresses; ++i)
-            addresses_.push_back(place.address[i]);
+            for (const host_address& way : ways_to(place.address[i])) addresses_.push_back(way);
         if (!same_host || addresses_.empty()) addresses_.push_back(host_address::loopback());
     }
 
@@ -57,9 +57,16 @@ public:
 
     descriptor take() { return std::move(socket_); }
 
-    // The last attempt, for an error.
+    // The last attempt, and the other addresses that were tried, for an error.
     message print() const {
-        return text("port ", port_, " of ", tried_, why_.empty() ? "" : ": ", why_);
+        message others;
+        for (const host_address& a : addresses_) {
+            const message other = a.print();
+            if (tried_.empty() || a.is_loopback() || std::string_view(other) == tried_) continue;
+            others += others.empty() ? ", also tried " : ", ";
+            others += other;
+        }
+        return text("port ", port_, " of ", tried_, why_.empty() ? "" : ": ", why_, others);
     }
 
 private:

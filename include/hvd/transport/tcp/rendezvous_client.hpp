@@ -59,18 +59,22 @@ private:
     // Connects, and proves that both know the secret. The rendezvous may not be there yet.
     descriptor reach(time_point limit) {
         dial to_it(secret_, rank_, rendezvous_rank, rank_, &elastic_);
-        for (std::size_t i = 0;; ++i) {
+        for (std::size_t i = 0, foreign = 0;; ++i) {
             const time_point until = now() + patience_with_host;
             descriptor socket = to_it.to(addresses_[i % addresses_.size()], place_.port,
                                          until < limit ? until : limit, limit);
             if (socket) return socket;
-            if (to_it.is_foreign())
+            // An address that is known to many hosts, as a bridge's, leads to another job here.
+            foreign = to_it.is_foreign() ? foreign + 1 : 0;
+            if (foreign == addresses_.size())
                 throw usage_error(rank_, text("hvd: rank ", rank_, ": the rendezvous at ", where_,
                                               " is refused: ", to_it.why()));
             if (now() > limit)
                 throw timeout_error(rank_,
                                     text("hvd: rank ", rank_, " does not reach the rendezvous at ",
-                                         where_, ": ", to_it.why()),
+                                         where_, ": ", to_it.why(),
+                                         ". hvdrun --network-interface (HVD_NETWORK_INTERFACE) "
+                                         "names the interfaces whose addresses are tried"),
                                     {});
             sleep_for(20 * tuning::millisecond);
         }

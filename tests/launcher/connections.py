@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""One connection for each host: a real sshd with its defaults, on hosts that are network namespaces, and many hosts by a shell in ssh's place."""
+
+import getpass
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+from launching import FAKE_SSH, HVDRUN, LauncherTest, PATIENCE, processes_with, wait_until
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "network"))
+import lab
+
+PROGRAM = os.environ["HVD_TCP_PROGRAM"]
+STAYS = "touch here.$HVD_RANK; sleep 1000 & wait"
+IS_SOAK = os.environ.get("HVD_LAUNCHER_SOAK") == "1"
+
+
+class LabWithBridges(lab.Lab):
+    """Bridges come before the network, with the same addresses on all hosts, and behind them is nobody."""
+
+    def hold(self, name):
+        pid = super().hold(name)
+        for bridge, address in (("corp0", "172.18.0.1/16"), ("docker0", "172.17.0.1/16")) if name != "switch" else ():
+            self.run(pid, f"ip link add name {bridge} type bridge", f"ip address add {address} dev {bridge}", f"ip link set {bridge} up")
+        return pid
+
+
+class HostsWithSshd(LauncherTest):
+    """Host 0 has hvdrun, the others sshd with all of its defaults that a test may keep."""
+    HOSTS = 3
+    LAB = lab.Lab
+
+    def setUp(self):
+        super().setUp()
+        self.sshd = shutil.which("sshd") or shutil.which("/usr/sbin/sshd")
+        if self.sshd is None or shutil.which("ssh") is None:
+            self.skipTest("no sshd is installed (Debian's openssh-server)")
+        try:
+            self.lab = self.LAB(self.HOSTS)
+            self.lab.__enter__()
+        except lab.Unusable as reason:
+            self.skipTest(str(reason))
+        self.addCleanup(self.lab.__exit__)
+        os.makedirs("/run/sshd", exist_ok=True)
+        self.keys = self.folder / "keys"
+        self.keys.mkdir()
+        for name in ("host", "user"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.keys / name], check=True)
+        self.config = self.keys / "config"
+        self.config.write_text(f"StrictHostKeyChecking no\nUserKnownHostsFile {self.keys}/known\nIdentityFile {self.keys}/user\nIdentitiesOnly yes\nLogLevel ERROR\n"
+                               f"User {getpass.getuser()}\n")
+        # The tests know their processes by the mark in the environment.
+        (self.keys / "sshd").write_text(f"HostKey {self.keys}/host\nAuthorizedKeysFile {self.keys}/user.pub\nStrictModes no\nPermitRootLogin yes\nPidFile none\nUsePAM no\n"
+                                        f"SetEnv {self.mark} TMPDIR={self.folder}/secrets\n")
+        for host in range(1, self.HOSTS):
+            self.serve(host)
+
+    def serve(self, host):
+        log = self.keys / f"log.{host}"
+        served = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *self.on(host), self.sshd, "-D", "-f", self.keys / "sshd", "-E", log], stdin=subprocess.DEVNULL)
+        self.addCleanup(served.wait)
+        self.addCleanup(served.kill)
+        wait_until(lambda: log.exists() and "Server listening" in log.read_text(), "sshd listens")
+
+    def on(self, host):
+        return ["nsenter", "--target", str(self.lab.pid(host)), "--net", "--uts", "--"]
+
+    def logins(self, host=1):
+        return (self.keys / f"log.{host}").read_text().count("Accepted publickey")
+
+    def command(self, *arguments):
+        return [*self.on(0), HVDRUN, "--ssh-command", f"ssh -F {self.config} {{host}} {{command}}", *map(str, arguments)]
+
+    def run_there(self, *arguments):
+        ended = subprocess.run(self.command(*arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, cwd=self.folder, env=self.environment())
+        self.assert_nothing_is_left()
+        return ended
+
+    def start_there(self, *arguments):
+        job = subprocess.Popen(self.command(*arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder,
+                               env=self.environment(), start_new_session=True)
+        self.addCleanup(job.communicate)
+        self.addCleanup(job.kill)
+        return job
+
+
+class Sshd(HostsWithSshd):
+    def test_64_ranks_start_by_one_sshd_with_its_defaults(self):
+        for i in range(20 if IS_SOAK else 2):
+            ended = self.run_there("-H", f"{self.lab.address(1)}:64", "sh", "-c", "echo $HVD_LOCAL_RANK; echo e >&2")
+            self.assertEqual((ended.returncode, sorted(ended.stdout.splitlines())), (0, sorted(f"[{r}]<stdout>:{r}" for r in range(64))), ended.stderr)
+            self.assertEqual(sorted(ended.stderr.splitlines()), sorted(f"[{r}]<stderr>:e" for r in range(64)))
+            self.assertEqual(self.logins(), i + 1)
+
+    def test_ranks_of_several_hosts_meet(self):
+        hosts = f"{self.lab.address(1)}:2,localhost:1,{self.lab.address(2)}:1"
+        ended = self.run_there("-H", hosts, PROGRAM)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(sorted(ended.stdout.splitlines()), [f"[{r}]<stdout>:rank {r} of 4, local {l} of {s}, sum 6" for r, (l, s) in enumerate([(0, 2), (1, 2), (0, 1), (0, 1)])])
+
+    def test_signals_and_exit_codes_pass(self):
+        hosts = f"{self.lab.address(1)}:2,{self.lab.address(2)}:2"
+        ended = self.run_there("-H", hosts, "sh", "-c", f"[ $HVD_RANK = 2 ] || {{ {STAYS}; }}; while ! [ -e here.0 -a -e here.1 -a -e here.3 ]; do sleep 0.01; done; exit 21")
+        self.assertEqual(ended.returncode, 21, ended.stderr)
+        self.assertIn(f"rank 2 on {self.lab.address(2)} failed with exit code 21", ended.stderr)
+        for file in self.folder.glob("here.*"):
+            file.unlink()
+        job = self.start_there("-H", hosts, "--forward-signals", "USR1", "sh", "-c", "trap 'touch told.$HVD_RANK' USR1; touch here.$HVD_RANK; while :; do sleep 0.05; done")
+        self.wait_for_files(*(f"here.{r}" for r in range(4)))
+        job.send_signal(signal.SIGUSR1)
+        self.wait_for_files(*(f"told.{r}" for r in range(4)))
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(PATIENCE), 143)
+        self.assert_nothing_is_left()
+
+    def test_nothing_is_left_when_a_part_is_killed(self):
+        hosts = f"{self.lab.address(1)}:2,{self.lab.address(2)}:1"
+        for part in ("hvdrun", "ssh", "agent", "sshd"):
+            for file in self.folder.glob("here.*"):
+                file.unlink()
+            job = self.start_there("-H", hosts, "--kill-after", 1, "sh", "-c", STAYS)
+            self.wait_for_files("here.0", "here.1", "here.2")
+            os.kill(self.find(part, job), signal.SIGKILL)
+            code = job.wait(PATIENCE)
+            self.assertTrue(code == -signal.SIGKILL if part == "hvdrun" else code > 0, (part, code))
+            self.assert_nothing_is_left()
+
+    def find(self, part, job):
+        """One process of a part of the job."""
+        def children(pid):
+            return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        def name(pid):
+            return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+        if part == "hvdrun":
+            return job.pid
+        if part == "ssh":
+            return next(pid for pid in children(job.pid) if name(pid) == "ssh")
+        marked = set(processes_with(self.mark))
+        def parent(pid):
+            return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        # The shell that sshd has started, and sshd's process of the session.
+        agent = next(pid for pid in marked if name(pid) == "sh" and name(parent(pid)).startswith("sshd"))
+        return agent if part == "agent" else parent(agent)
+
+
+class Networks(HostsWithSshd):
+    """Hosts that only ssh's configuration knows, on networks as they are."""
+
+    LAB = LabWithBridges
+
+    def ip(self, host, words):
+        subprocess.run([*self.on(host), "ip", *words.split()], check=True)
+
+    def link_local(self, host):
+        def settled():
+            shown = subprocess.run([*self.on(host), "ip", "-6", "-o", "address", "show", "dev", "eth0", "scope", "link"], capture_output=True, text=True, check=True).stdout
+            return "fe80" in shown and "tentative" not in shown and shown.split()[3].partition("/")[0]
+        wait_until(settled, "eth0 has a link-local address")
+        return settled()
+
+    def assert_they_meet(self, addresses, *options):
+        names = "".join(f"Host peer{host}\nHostName {address}\n" for host, address in enumerate(addresses, 1))
+        self.config.write_text(names + "Host *\n" + self.config.read_text().rpartition("Host *\n")[2])
+        ended = self.run_there("-H", "peer1:2,localhost:1,peer2:1", *options, PROGRAM)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertEqual(sorted(ended.stdout.splitlines()), [f"[{r}]<stdout>:rank {r} of 4, local {l} of {s}, sum 6" for r, (l, s) in enumerate([(0, 2), (1, 2), (0, 1), (0, 1)])])
+
+    def only_link_local(self):
+        found = [self.link_local(host) for host in range(self.HOSTS)]
+        for host in range(self.HOSTS):
+            self.ip(host, "link delete corp0")
+            self.ip(host, "-4 address flush dev eth0")
+        return [f"{address}%%eth0" for address in found[1:]]
+
+    def test_hosts_with_bridges_meet(self):
+        self.assert_they_meet([self.lab.address(host) for host in (1, 2)])
+        self.assert_they_meet([self.lab.address(host) for host in (1, 2)], "--network-interface", "ib0,eth0")
+
+    def test_hosts_of_ipv6_alone_meet(self):
+        for host in range(self.HOSTS):
+            self.ip(host, "link delete corp0")
+            self.ip(host, "-4 address flush dev eth0")
+            self.ip(host, f"-6 address add fd00:79::{host + 1}/64 dev eth0 nodad")
+        self.assert_they_meet([f"fd00:79::{host + 1}" for host in (1, 2)])
+
+    def test_hosts_with_link_local_addresses_alone_meet(self):
+        # The interface has another number on each host.
+        self.ip(2, "link add name more type bridge")
+        self.assert_they_meet(self.only_link_local())
+
+    def test_an_address_that_leads_nowhere_is_named_with_the_remedy(self):
+        self.config.write_text(f"Host peer1\nHostName {self.lab.address(1)}\nHost *\n" + self.config.read_text())
+        ended = self.run_there("-H", "peer1:2", "--network-interface", "docker0,corp0", "-x", "HVD_START_TIMEOUT=3s", PROGRAM)
+        self.assertNotEqual(ended.returncode, 0)
+        self.assertRegex(ended.stderr, r"does not reach the rendezvous at \S*172\.17\.0\.1\S*:\d+: .*--network-interface")
+
+
+class ManyHosts(LauncherTest):
+    def test_ranks_that_come_later_use_the_connection_of_their_host(self):
+        (self.folder / "rsh").write_text('#!/bin/sh\necho $1 >>calls\nexec sh -c "$2"\n')
+        (self.folder / "rsh").chmod(0o755)
+        ended = self.run_it("-H", "a:2", "--min-np", 2, "--blacklist-cooldown-range", "0.1", "1", "--ssh-command", "./rsh {host} {command}", "sh", "-c",
+                            "if [ $HVD_RANK = 0 ] && ! [ -e again ]; then touch again; exit 1; fi; [ $HVD_RANK = 1 ] || touch done; while ! [ -e done ]; do sleep 0.01; done")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.assertTrue((self.folder / "again").exists())
+        self.assertEqual((self.folder / "calls").read_text(), "a\n")
+
+    def test_many_hosts_start(self):
+        hosts = 128 if IS_SOAK else 8
+        ended = self.run_it("-H", ",".join(f"h{i}:2" for i in range(hosts)), "--start-timeout", PATIENCE, "--ssh-command", FAKE_SSH, "sh", "-c", "echo x")
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        self.assertEqual(sorted(ended.stdout.splitlines()), sorted(f"[{r}]<stdout>:x" for r in range(2 * hosts)))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: The hvd authors
+#include "agent.hpp"
+
+#include "remote.hpp"
+
+namespace hvdrun {
+namespace {
+
+// The tools of the other host come first, so that one that is not there is named.
+constexpr std::string_view look_for_tools =
+    R"sh(for c in setsid mktemp mkfifo dd cat rm sleep; do
+  command -v $c >/dev/null || { echo hvdrun: this host has no $c >&2; exit 125; }
+done
+)sh";
+
+// A private folder holds the secret, pipes with names, the output that is on its way, and by rank
+// the number of its process (N.p), of those that read its output (N.q), and the signal that ends it
+// (N.k). A file "killed" ends all patience: the kernel may know dead processes of a group for long,
+// until the first process of a container has reaped them.
+constexpr std::string_view private_folder =
+    R"sh(d=$(mktemp -d "${TMPDIR:-/tmp}/hvd.XXXXXXXXXX") || exit 125
+trap 'rm -rf "$d"' EXIT
+trap 'exit 125' HUP INT PIPE TERM
+( umask 077
+  printf '%s\n' $secret >"$d/secret" && : >"$d/alive" && mkfifo "$d/turn" "$d/life" "$d/input"
+) || {
+  echo "hvdrun: this host has no room for a file in ${TMPDIR:-/tmp}" >&2
+  exit 125
+}
+)sh";
+
+// 4 is the connection. Who writes to it takes the only line of 7 before, and puts it back. 8 is the
+// input of a rank. A process that ends while it has the turn would stop the others: those who write
+// ignore SIGPIPE, and finish() gives the turn of those that it has killed.
+constexpr std::string_view agent_functions =
+    R"sh(exec 4>&1 >/dev/null 7<>"$d/turn" 8<>"$d/input"
+echo >&7
+frame() {
+  read -r t <&7
+  printf '%s\n' "$k$*" >&4
+  echo >&7
+} 2>/dev/null
+pump() {
+  trap '' PIPE
+  while :; do
+    r=$(LC_ALL=C dd bs=65536 count=1 of="$d/$2.$1" 2>&1 4>&- 7>&- 8>&-)
+    case $r in
+      0+0*) break ;;
+      [01]+[01]*) ;;
+      *records*) echo "hvdrun: this host has no room for the output of a rank in $d" >&2 ;;
+      *) break ;;
+    esac
+    read -r t <&7
+    { printf '%s\n' "$k$1 $2"; cat "$d/$2.$1"; printf '%s\n' "$k."; } >&4 2>/dev/null
+    c=$?
+    echo >&7
+    [ $c = 0 ] || break
+    case $r in 0+1*) sleep 0.05 ;; esac
+  done
+}
+feed() {
+  trap '' PIPE
+  while IFS= read -r x <&8 && [ "$x" != end ]; do
+    printf '%b' "${x#d}" 2>/dev/null || { frame f $1 1; exit; }
+    frame f $1 0
+  done
+}
+send() { kill -$1 -$2 || kill -$1 $2; } 2>/dev/null
+signal() {
+  [ "$1 $2" != 'KILL *' ] || : >"$d/killed"
+  case $1$2 in TERM[0-9]*|KILL[0-9]*) echo $1 >"$d/$2.k" ;; esac
+  for f in "$d"/$2.p; do
+    read -r p <"$f" && send $1 $p
+  done 2>/dev/null
+  ( trap '' PIPE; frame a ) 9>&- &
+}
+wait_for() {
+  i=0
+  while [ $i -lt $patience ] && [ ! -e "$d/killed" ]; do
+    left=
+    for p; do if kill -0 -$p 2>/dev/null; then left=$p; fi; done
+    [ -n "$left" ] || break
+    sleep 0.1
+    i=$((i+1))
+  done
+}
+end_group() {
+  kill -TERM -$2 2>/dev/null || return
+  x=
+  read -r x <"$d/$1.k"
+  [ "$x" = KILL ] || wait_for $2
+  kill -KILL -$2
+} 2>/dev/null
+finish() {
+  rm -f "$d/alive"
+  set --
+  for f in "$d"/*.p; do if read -r p <"$f"; then set -- "$@" $p; fi; done 2>/dev/null
+  for p; do send TERM $p; done
+  wait_for "$@"
+  for p; do send KILL $p; done
+  for f in "$d"/*.q; do if read -r p <"$f"; then kill -KILL $p; fi; done 2>/dev/null
+  echo >&7
+  rm -rf "$d"
+}
+)sh";
+
+// The processes that a rank leaves are ended with it. A rank may be asked to end, or the agent may
+// end, before the number of its process is written. It may even end before it has opened its pipes,
+// for which others wait.
+constexpr std::string_view start_of_rank =
+    R"sh(start() {
+  (
+    mkfifo "$d/$1.O" "$d/$1.E" || exit
+    input=/dev/null feeder=
+    if [ -n "$2" ]; then
+      input=$d/$1.I
+      mkfifo "$input" || exit
+      feed $1 >"$input" &
+      feeder=$!
+    fi
+    pump o $1 <"$d/$1.O" &
+    q=$!
+    pump e $1 <"$d/$1.E" &
+    q="$q $! $feeder"
+    (
+      exec <"$input" >"$d/$1.O" 2>"$d/$1.E" 4>&- 7>&- 8>&-
+      rm -f "$d/$1.O" "$d/$1.E" "$d/$1.I"
+      set -- "$(command -v setsid)"
+      eval "$s"
+    ) &
+    p=$!
+    trap '' PIPE
+    { echo "$q" >"$d/$1.q"; echo $p >"$d/$1.p"; } 2>/dev/null
+    frame s $1 $p
+    [ -e "$d/alive" ] || { send KILL $p; kill -KILL $q 2>/dev/null; }
+    if read -r x <"$d/$1.k"; then send $x $p; fi 2>/dev/null
+    { wait $p; } 2>/dev/null
+    frame x $1 $?
+    for f in O E I; do if [ -p "$d/$1.$f" ]; then : <>"$d/$1.$f"; fi; done 2>/dev/null
+    end_group $1 $p
+    [ -z "$feeder" ] || kill $feeder 2>/dev/null
+    rm -f "$d/$1.p"
+    wait
+    rm -f "$d/$1".*
+    frame g $1
+  ) </dev/null 9>&- &
+}
+)sh";
+
+// 9 is open in the agent alone: its guard hears of the agent's end by it, however the agent ends.
+constexpr std::string_view agent_work =
+    R"sh((
+  trap '' HUP INT PIPE TERM
+  exec 4>&- 8>&-
+  read -r x
+  finish
+) <"$d/life" >/dev/null 2>&1 &
+guard=$!
+exec 9>"$d/life"
+trap 'trap "" HUP INT PIPE TERM; exec 9>&-; wait $guard || finish' EXIT
+frame a
+s=
+while IFS= read -r l; do
+  case $l in
+    .*) s=$s${l#.}$n ;;
+    'start '*) start ${l#start }; s= ;;
+    'in '*) printf '%s\n' "${l#in }" >&8 ;;
+    [A-Z]*\ [0-9]*|KILL\ \*) signal ${l% *} "${l##* }" ;;
+  esac
+done
+exit 0
+)sh";
+
+// Variables of the rank alone: PATH and others may keep the shell from its own commands. One that
+// the shell may not set, as UID, is told and left out.
+std::string exports(const environment& variables) {
+    std::string result;
+    for (const auto& [name, value] : variables)
+        result += "command export " + name + "=" + for_shell(value) + "\n";
+    return result;
+}
+
+std::string behind_dots(const std::string& text) {
+    std::string result = ".";
+    for (const char c : text) result += c == '\n' ? std::string("\n.") : std::string(1, c);
+    return result + "\n";
+}
+
+}  // namespace
+
+std::string agent_script(const agent_setup& setup) {
+    std::string s(look_for_tools);
+    s += "k=" + for_shell(setup.key) + "\nsecret=" + setup.secret +
+         "\npatience=" + std::to_string(int(setup.kill_after * 10)) + "\n";
+    s += private_folder;
+    const std::string folder = for_shell(setup.folder);
+    s += "cd " + folder + " || { echo hvdrun: this host has no folder " + folder +
+         " >&2; exit 125; }\n";
+    s += agent_functions;
+    s += "job() {\ncommand export HVD_SECRET_FILE=\"$d/secret\"\n" + exports(setup.variables) +
+         "}\nprogram() { exec \"$1\" " + line_of(setup.program) + "; }\n";
+    s += start_of_rank;
+    s += agent_work;
+    return script_lines(s);
+}
+
+std::string start_lines(int number, const environment& variables, bool with_input) {
+    return behind_dots("job\n" + exports(variables) + "program \"$1\"") + "start " +
+           std::to_string(number) + (with_input ? " in\n" : "\n");
+}
+
+std::string signal_line(int number, std::string_view signal) {
+    return std::string(signal) + " " + std::to_string(number) + "\n";
+}
+
+// The shell's printf makes bytes of it. Those that are no plain characters come as octal numbers.
+std::string input_line(std::string_view bytes) {
+    std::string result = "in d";
+    for (const char c : bytes) {
+        const auto byte = static_cast<unsigned char>(c);
+        const bool is_plain = c == ' ' || c == '.' || c == ',' || (c >= '0' && c <= '9') ||
+                              (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        if (is_plain) result += c;
+        else
+            for (const int part : {-1, -2, byte >> 6, byte >> 3 & 7, byte & 7})
+                result += part == -1 ? '\\' : part == -2 ? '0' : char('0' + part);
+    }
+    return result + "\n";
+}
+
+std::string end_of_input_line() { return "in end\n"; }
+
+}  // namespace hvdrun
