@@ -18,6 +18,7 @@
 
 #include "../../tools/hvd-trace/trace_reader.hpp"
 #include "../../tools/hvdrun/failure.hpp"
+#include "../../tools/hvdrun/frames.hpp"
 #include "../../tools/hvdrun/hosts.hpp"
 
 // All that reads a file which others may have written, played by libFuzzer: a file is read whole,
@@ -204,6 +205,38 @@ void read_trace(FuzzedDataProvider& from) {
     }
 }
 
+// The events of a connection, and the bytes of each rank, as text.
+std::string told_by(const std::vector<std::string>& pieces, bool& is_sound) {
+    hvdrun::frame_reader reader("KEY");
+    std::string events, last;
+    is_sound = true;
+    for (const std::string& piece : pieces)
+        is_sound = is_sound && reader.add(piece, [&](const hvdrun::frame& f) {
+            using kind = hvdrun::frame::kind;
+            const std::string who =
+                "\n" + std::to_string(int(f.what)) + " " + std::to_string(f.rank) + " ";
+            const bool has_bytes = f.what <= kind::errors;
+            if (!has_bytes || who != last) events += who + std::to_string(f.value) + " ";
+            events += f.bytes;
+            last = has_bytes ? who : "";
+        });
+    return events;
+}
+
+// What a connection to a host tells is the same, however its bytes come.
+void read_frames(FuzzedDataProvider& from) {
+    const std::size_t cut = from.ConsumeIntegralInRange<std::size_t>(1, 9);
+    const std::string bytes = words(from, {"KEY", "KE", "o 7", "e 1", ".", "s 7 4711", "x 7 0",
+                                           "g 7", "f 7 1", "a", "\n", " ", "-1", "99999999999"});
+    std::vector<std::string> pieces;
+    for (std::size_t at = 0; at < bytes.size(); at += cut) pieces.push_back(bytes.substr(at, cut));
+    bool whole_is_sound = true, pieces_are_sound = true;
+    const std::string whole = told_by({bytes}, whole_is_sound);
+    const std::string cut_up = told_by(pieces, pieces_are_sound);
+    require(whole_is_sound == pieces_are_sound);
+    require(whole == cut_up);
+}
+
 // Reads all samples that the file is said to have, as long as there are few.
 template <class Source>
 void read_all(const Source& source) {
@@ -296,7 +329,7 @@ void read_tar(FuzzedDataProvider& from) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     FuzzedDataProvider from(data, size);
-    switch (from.ConsumeIntegralInRange(0, 7)) {
+    switch (from.ConsumeIntegralInRange(0, 8)) {
         case 0: read_safetensors(from); break;
         case 1: read_kept_state(from); break;
         case 2: read_options(from); break;
@@ -304,6 +337,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         case 4: read_idx(from); break;
         case 5: read_tokens(from); break;
         case 6: read_tar(from); break;
+        case 7: read_frames(from); break;
         default: read_trace(from);
     }
     return 0;

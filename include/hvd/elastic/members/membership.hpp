@@ -189,7 +189,7 @@ private:
             }
             why_ = text(to_it.why());
             // Another job may have taken the port of a coordinator that is dead.
-            foreign += to_it.is_foreign() ? 1 : 0;
+            if (to_it.is_foreign()) ++foreign;
             if (foreign == all.size() && candidate == 0 && table_.empty())
                 throw usage_error(
                     -1, text("hvd: the coordinator at ", own_.rendezvous, " is refused: ", why_));

@@ -37,13 +37,13 @@ public:
 
 private:
     // Progress is counted from the end of the message before.
-    void await(std::uint64_t theirs, round next) {
+    void await(std::uint64_t theirs, round then) {
         await_progress(with_, before_[std::size_t(with_)] + theirs);
-        next_ = next;
+        next_ = then;
     }
     void tell(std::uint64_t mine) { tell_progress(with_, before_[std::size_t(with_)] + mine); }
-    void go_on(std::uint64_t mine, std::uint64_t theirs, round next) {
-        await(theirs, next);
+    void go_on(std::uint64_t mine, std::uint64_t theirs, round then) {
+        await(theirs, then);
         tell(mine);
     }
     bool has(std::uint64_t theirs) const {
