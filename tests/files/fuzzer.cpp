@@ -223,7 +223,7 @@ std::string told_by(const std::vector<std::string>& pieces, bool& is_sound) {
     return events;
 }
 
-// What a connection to a host tells is the same, however its bytes come.
+// A connection to a host tells the same, however its bytes come.
 void read_frames(FuzzedDataProvider& from) {
     const std::size_t cut = from.ConsumeIntegralInRange<std::size_t>(1, 9);
     const std::string bytes = words(from, {"KEY", "KE", "o 7", "e 1", ".", "s 7 4711", "x 7 0",
