@@ -7,13 +7,17 @@ import os
 import pathlib
 import random
 import signal
+import stat
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
 COMPUTE, WORKER, TRAINER = os.environ["HVD_COMPUTE"], os.environ["HVD_DATA_WORKER"], os.environ["HVD_DATA_TRAINER"]
 HVDRUN = os.environ.get("HVDRUN")
+SPARK = pathlib.Path(os.environ["HVD_COMPUTE_SPARK"])
+STAND_IN = pathlib.Path(__file__).parent / "spark_stand_in"
 PATIENCE = 60  # seconds; a test fails after them, and none needs them
 LAUNCHERS = ("HVD_", "OMPI_", "PMI_", "SLURM_")
 
@@ -122,6 +126,52 @@ class DataService(unittest.TestCase):
                 self.finish(self.start_trainers(trainers))
                 self.end(service)
                 self.assertEqual(list(self.folder.iterdir()), [])
+
+    def start_spark(self, workers, *options, worker=WORKER):
+        """Starts the service as a Spark application: on Spark where HVD_TEST_SPARK has its spark-submit."""
+        submit = os.environ.get("HVD_TEST_SPARK")
+        words = [submit, "--master", "local[4]"] if submit else [sys.executable]
+        variables = {} if submit else {"PYTHONPATH": STAND_IN}
+        return self.start(*words, SPARK, "--workers", workers, "--hvd-compute", COMPUTE, *options, self.config, "--", worker, **variables)
+
+    def test_the_tasks_of_a_spark_stage_are_ranks(self):
+        for workers, options in ((1, []), (3, ["--no-shared-memory"]), (4, ["--dispatchers", "2"])):
+            with self.subTest(workers=workers):
+                service = self.start_spark(workers, *options)
+                self.finish(self.start_trainers(2))
+                service.send_signal(signal.SIGTERM)
+                self.assertEqual(service.wait(timeout=PATIENCE), 0 if "HVD_TEST_SPARK" not in os.environ else service.returncode)
+                wait_until(lambda: not list(self.folder.iterdir()), "the end of all tasks")
+
+    def test_a_rank_that_fails_ends_the_spark_application_with_a_reason(self):
+        service = self.start_spark(2, worker=self.folder / "none")
+        _, err = service.communicate(timeout=PATIENCE)
+        self.assertNotEqual(service.returncode, 0)
+        self.assertIn("hvd-compute on rank ", err)
+
+    def test_tasks_that_do_not_see_the_config_file_of_rank_0_get_a_copy(self):
+        sys.path.insert(0, str(SPARK.parent))
+        sys.dont_write_bytecode = True
+        import hvd_compute_spark as script
+
+        text = json.dumps({"job_id": "new", "key": "secret"})
+        options = script.read_options(["--workers", "4", str(self.config), "--", "worker", "--seed", "1"])
+        self.assertEqual(options.program, ["worker", "--seed", "1"])
+        own = self.folder / "of_a_task"
+        own.mkdir()
+        copy = pathlib.Path(script.own_config(text, options, own))
+        self.assertEqual(copy.parent, own)
+        self.assertEqual((copy.read_text(), stat.S_IMODE(copy.stat().st_mode)), (text, 0o600))
+        self.config.write_text(json.dumps({"job_id": "old"}))
+        with self.assertRaisesRegex(RuntimeError, "a folder that all hosts share"):
+            script.own_config(text, script.read_options(["--workers", "4", "--dispatchers", "2", str(self.config), "--", "worker"]), own)
+        self.config.write_text(text)
+        self.assertEqual(script.own_config(text, options, own), str(self.config))
+        for words, wanted in ((["c.json"], "no worker's program"), (["--workers", "3", "--dispatchers", "2", "c.json", "--", "w"], "multiple of the dispatchers")):
+            bad = self.start(sys.executable, SPARK, *words, PYTHONPATH=STAND_IN)
+            _, err = bad.communicate(timeout=PATIENCE)
+            self.assertEqual(bad.returncode, 2)
+            self.assertIn(wanted, err)
 
     def test_trainers_may_come_first(self):
         trainers = self.start_trainers(1)
