@@ -5,10 +5,12 @@
 import getpass
 import os
 import pathlib
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 from launching import FAKE_SSH, HVDRUN, LauncherTest, PATIENCE, processes_with, wait_until
@@ -130,6 +132,21 @@ class Sshd(HostsWithSshd):
             code = job.wait(PATIENCE)
             self.assertTrue(code == -signal.SIGKILL if part == "hvdrun" else code > 0, (part, code))
             self.assert_nothing_is_left()
+
+    def test_kills_at_random_moments_leave_nothing(self):
+        """The victim is any process of the job: hvdrun, an ssh, an sshd of it, a part of an agent, or a rank."""
+        for seed in range(200 if IS_SOAK else 4):
+            with self.subTest(seed=seed):
+                draws = random.Random(seed)
+                job = self.start_there("-H", f"{self.lab.address(1)}:2,localhost:1,{self.lab.address(2)}:1", "--kill-after", 1, "sh", "-c", "echo begins; sleep 0.5; echo ends")
+                time.sleep(draws.uniform(0, 1.5))
+                alive = sorted({job.pid, *processes_with(self.mark)})
+                try:
+                    os.kill(draws.choice(alive), signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+                job.wait(PATIENCE)
+                self.assert_nothing_is_left()
 
     def find(self, part, job):
         """One process of a part of the job."""
