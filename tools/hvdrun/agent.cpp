@@ -16,8 +16,8 @@ done
 
 // A private folder holds the secret, pipes with names, the output that is on its way, and by rank
 // the number of its process (N.p), of those that read its output (N.q), and the signal that ends it
-// (N.k). A file "killed" ends all patience: the kernel may know dead processes of a group for long,
-// until the first process of a container has reaped them.
+// (N.k), and the shell that waits for it (N.h). A file "killed" ends all patience: the kernel may
+// know dead processes of a group for long, until the first process of a container has reaped them.
 constexpr std::string_view private_folder =
     R"sh(d=$(mktemp -d "${TMPDIR:-/tmp}/hvd.XXXXXXXXXX") || exit 125
 trap 'rm -rf "$d"' EXIT
@@ -30,6 +30,9 @@ trap 'exit 125' HUP INT PIPE TERM
 }
 )sh";
 
+// look() finds ranks whose shell has been killed, which can't tell their end: the sleep lets this
+// shell learn which of its children have ended.
+//
 // 4 is the connection. Who writes to it takes the only line of 7 before, and puts it back. 8 is the
 // input of a rank. A process that ends while it has the turn would stop the others: those who write
 // ignore SIGPIPE, and finish() gives the turn of those that it has killed.
@@ -75,6 +78,24 @@ signal() {
   done 2>/dev/null
   ( trap '' PIPE; frame a ) 9>&- &
 }
+lose() {
+  if read -r p <"$d/$1.p"; then send KILL $p; fi
+  if read -r q <"$d/$1.q"; then kill -KILL $q; fi
+  rm -f "$d/$1".*
+  frame x $1 137
+  frame g $1
+} 2>/dev/null
+look() {
+  sleep 0
+  for f in "$d"/*.h; do
+    h=
+    read -r h <"$f"
+    if [ -n "$h" ] && ! kill -0 $h; then
+      f=${f##*/}
+      ( trap '' PIPE; lose ${f%.h} ) 9>&- &
+    fi
+  done 2>/dev/null
+}
 wait_for() {
   i=0
   while [ $i -lt $patience ] && [ ! -e "$d/killed" ]; do
@@ -110,6 +131,7 @@ finish() {
 // for which others wait.
 constexpr std::string_view start_of_rank =
     R"sh(start() {
+  : >"$d/$1.h"
   (
     mkfifo "$d/$1.O" "$d/$1.E" || exit
     input=/dev/null feeder=
@@ -142,9 +164,11 @@ constexpr std::string_view start_of_rank =
     [ -z "$feeder" ] || kill $feeder 2>/dev/null
     rm -f "$d/$1.p"
     wait
-    rm -f "$d/$1".*
+    rm -f "$d/$1".[!h]*
     frame g $1
+    rm -f "$d/$1.h"
   ) </dev/null 9>&- &
+  [ ! -e "$d/$1.h" ] || echo $! >"$d/$1.h"
 }
 )sh";
 
@@ -165,6 +189,7 @@ while IFS= read -r l; do
   case $l in
     .*) s=$s${l#.}$n ;;
     'start '*) start ${l#start }; s= ;;
+    look) look ;;
     'in '*) printf '%s\n' "${l#in }" >&8 ;;
     [A-Z]*\ [0-9]*|KILL\ \*) signal ${l% *} "${l##* }" ;;
   esac
@@ -230,5 +255,7 @@ std::string input_line(std::string_view bytes) {
 }
 
 std::string end_of_input_line() { return "in end\n"; }
+
+std::string look_line() { return "look\n"; }
 
 }  // namespace hvdrun

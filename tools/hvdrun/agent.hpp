@@ -39,4 +39,7 @@ constexpr std::size_t most_input = 800;
 std::string input_line(std::string_view bytes);
 std::string end_of_input_line();
 
+// The agent looks for ranks whose end nobody would tell.
+std::string look_line();
+
 }  // namespace hvdrun

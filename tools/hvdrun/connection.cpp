@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "agent.hpp"
 #include "rank.hpp"
 #include "times.hpp"
 
@@ -12,6 +13,7 @@ namespace hvdrun {
 namespace {
 
 constexpr std::size_t most_at_once = 1 << 17;
+constexpr double look_interval = 2;  // seconds
 
 }  // namespace
 
@@ -81,6 +83,11 @@ void connection::show_parts(double now, screen& to) {
 // Reads all that it has brought before.
 void connection::look(screen& to) {
     ending how;
+    if (has_ranks() && is_usable() && heard_at_ > 0 && pending_.empty() &&
+        seconds() > asked_at_ + look_interval) {
+        asked_at_ = seconds();
+        send(look_line());
+    }
     if (has_ended() || process_.id < 0 || !hvdrun::has_ended(process_.id, how)) return;
     ended_at_ = seconds();
     while (read_some(to)) {

@@ -75,7 +75,7 @@ private:
     std::map<int, rank*> ranks_;
     rank_stream own_output_, own_errors_;
     int last_number_ = 0;
-    double heard_at_ = 0, closed_at_ = 0, ended_at_ = 0;
+    double heard_at_ = 0, asked_at_ = 0, closed_at_ = 0, ended_at_ = 0;
 };
 
 }  // namespace hvdrun
