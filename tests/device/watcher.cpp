@@ -126,7 +126,7 @@ TEST_CASE("a watcher is idle when the work that it watches is over") {
     session_of_watcher session;
     held_stream slow;
     hvd::detail::device_watcher<session_of_watcher> watcher(session);
-    watcher.add(hvd::detail::cuda_event(slow.handle, 0), "a call", hvd::detail::never);
+    watcher.add(hvd::detail::cuda_event(slow.handle, 0), {}, "a call", hvd::detail::never);
     CHECK_FALSE(watcher.is_idle());
     slow.go_on();
     CHECK(watcher.is_idle());

@@ -36,7 +36,7 @@ public:
           label_(label),
           limit_(limit),
           used_(std::move(used)),
-          under_way_(session_ != nullptr) {}
+          open_(detail::open_call::begun()) {}
     device_request(device_request&&) noexcept = default;
     device_request& operator=(device_request&& other) noexcept {
         if (this != &other) {
@@ -46,7 +46,7 @@ public:
             label_ = other.label_;
             limit_ = other.limit_;
             used_ = std::move(other.used_);
-            under_way_ = std::move(other.under_way_);
+            open_ = std::move(other.open_);
         }
         return *this;
     }
@@ -64,7 +64,7 @@ public:
         if (session_ == nullptr) return true;
         if (!session_->test(done_, label_, limit_)) return false;
         session_ = nullptr;
-        under_way_.end();
+        open_.end();
         return true;
     }
 
@@ -76,7 +76,7 @@ public:
 
     /// The host waits, at most until the call's timeout.
     void wait() {
-        const auto under_way = std::move(under_way_);
+        const auto open = std::move(open_);
         if (const auto session = std::exchange(session_, nullptr))
             session->wait(done_, label_, limit_);
     }
@@ -89,9 +89,9 @@ public:
     /// communicator was given up.
     void wait(device_stream stream) {
         if (session_ == nullptr) return;
-        session_->hand_over(done_, stream, label_, limit_);
+        session_->hand_over(done_, open_, stream, label_, limit_);
         session_ = nullptr;
-        under_way_.end();
+        open_.end();
     }
 
 private:
@@ -113,7 +113,7 @@ private:
     const char* label_ = "";
     detail::time_point limit_ = detail::never;
     std::shared_ptr<const void> used_;  // memory of the call
-    detail::device_call_under_way under_way_;
+    detail::open_call open_;
 };
 
 namespace detail {

@@ -197,11 +197,12 @@ public:
 
     // Makes the stream wait for `done`, which is watched if it has a limit. If this throws, it is
     // still the caller's.
-    void hand_over(cuda_event& done, device_stream stream, const char* label, time_point limit) {
+    void hand_over(cuda_event& done, open_call& open, device_stream stream, const char* label,
+                   time_point limit) {
         const current_device here(device_, rank_);
         refuse_to_follow(stream, label);
         done.make_wait(stream.given() ? stream.get() : own_stream(), rank_);
-        if (limit != never) watcher_.add(std::move(done), label, limit);
+        if (limit != never) watcher_.add(std::move(done), std::move(open), label, limit);
         else watcher_.keep(std::move(done));
     }
 
@@ -213,7 +214,7 @@ public:
             const time_point limit = destructor_limit();
             for (backoff pauses(false); !watcher_.is_idle();)
                 if (pauses.pause() && is_late(limit)) give_up(lateness(label));
-            if (broken() && device_calls::of_process().none()) cudaDeviceSynchronize();
+            if (broken() && open_calls::of_this_thread().none()) cudaDeviceSynchronize();
         } catch (...) {
             give_up(what_of(std::current_exception()));
         }

@@ -21,20 +21,17 @@ namespace hvd::inline v0::detail {
 template <class Session>
 class device_watcher {
 public:
-    explicit device_watcher(Session& session) : session_(session) {
-        device_calls::of_process().add(
-            this, [](void* self) { return static_cast<device_watcher*>(self)->is_idle(); });
-    }
+    explicit device_watcher(Session& session) : session_(session) {}
     device_watcher(const device_watcher&) = delete;
     device_watcher& operator=(const device_watcher&) = delete;
     ~device_watcher() { stop(); }
 
-    // Watches until the event is reached.
-    void add(cuda_event&& done, const char* label, time_point limit) {
+    // Watches until the event is reached. The call is open until then.
+    void add(cuda_event&& done, open_call&& open, const char* label, time_point limit) {
         message name(label);
         const lock_guard lock(mutex_);
         start(label);
-        work_.push_back({std::move(done), std::move(name), limit});
+        work_.push_back({std::move(done), std::move(open), std::move(name), limit});
         changed_.notify_all();
     }
 
@@ -71,7 +68,6 @@ public:
     bool has_detected() const noexcept { return is_overdue() && has_detected_; }
 
     void stop() noexcept {
-        device_calls::of_process().remove(this);
         {
             const lock_guard lock(mutex_);
             ending_ = true;
@@ -81,11 +77,13 @@ public:
         work_.clear();
         kept_.clear();
         detector_ = {};
+        open_calls::of_this_thread().free_if_none();
     }
 
 private:
     struct watched {
         cuda_event done;
+        open_call open;
         message label;
         time_point limit;
     };

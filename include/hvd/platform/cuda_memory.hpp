@@ -3,72 +3,51 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "../core/lean/atomic.hpp"
-#include "../core/tuning.hpp"
-#include "clock.hpp"
 #include "cuda_api.hpp"
-#include "thread.hpp"
 
 namespace hvd::inline v0::detail {
 
-// The calls of this process for which GPUs wait, of all its communicators, and the memory that is
-// freed when there are none. CUDA's frees wait for all work of the device, and so for a rank that
-// never comes, while the thread that would give that call up is inside the free.
-class device_calls {
+// The calls for whose end this thread is to ask, and the memory that it frees when there are none.
+// CUDA's frees wait for all work of the device, and so for a rank that never comes, while the
+// thread that would give that call up is inside the free. Other threads give up their own calls,
+// and watchers those for which only streams wait: these are open until then.
+class open_calls {
 public:
-    static device_calls& of_process() {
-        static device_calls* const all = new device_calls;  // it outlives every static object
-        return *all;
+    static open_calls& of_this_thread() {
+        thread_local open_calls own;
+        return own;
     }
+    open_calls(const open_calls&) = delete;
+    open_calls& operator=(const open_calls&) = delete;
+    ~open_calls() { free_all(); }
 
-    // A call for whose end the host asks is under way between the two.
-    void begin() noexcept { open_.add(1); }
-    void end() noexcept {
-        open_.add(-1);
-        if (has_graves_.load()) free_buried();
-    }
+    bool none() const noexcept { return count_->load() == 0; }
 
-    // A watcher knows of the calls for which only streams wait.
-    void add(void* watcher, bool (*is_idle)(void*)) {
-        const lock_guard lock(mutex_);
-        watchers_.push_back({watcher, is_idle});
-    }
-    void remove(void* watcher) noexcept {
-        {
-            const lock_guard lock(mutex_);
-            std::erase_if(watchers_, [&](const watched& w) { return w.watcher == watcher; });
-        }
-        if (has_graves_.load()) free_buried();
-    }
-
-    bool none() noexcept {
-        const lock_guard lock(mutex_);
-        return is_quiet();
-    }
-
-    // Frees memory of this device by `release`, at once or when no call is under way any more.
+    // Frees memory of this device by `release`, at once or when no call is open any more.
     void free(void* memory, int device, void (*release)(void*)) noexcept {
-        const grave now{memory, device, release};
-        if (!bury(now)) return now.open();
-        free_buried();
+        const grave dead{memory, device, release};
+        free_if_none();
+        if (none() || !bury(dead)) dead.open();
     }
-
-    // Waits for the end of all calls, if there is memory to be freed then. False if there is none.
-    bool free_until(time_point limit) noexcept {
-        if (!has_graves_.load()) return false;
-        while (!none() && now() < limit) sleep_for(tuning::check_interval);
-        free_buried();
-        return !has_graves_.load();
+    void free_if_none() noexcept {
+        if (!graves_.empty() && none()) free_all();
+    }
+    // False if there is nothing to be freed.
+    bool free_all() noexcept {
+        std::vector<grave> opened;
+        opened.swap(graves_);
+        for (const grave& g : opened) g.open();
+        return !opened.empty();
     }
 
 private:
-    struct watched {
-        void* watcher;
-        bool (*is_idle)(void*);
-    };
+    friend class open_call;
+
     struct grave {
         void* memory;
         int device;
@@ -84,76 +63,54 @@ private:
         }
     };
 
-    device_calls() = default;
-
-    // With the lock held. A watcher that can't tell has lost its device.
-    bool is_quiet() const noexcept {
-        if (open_.load() > 0) return false;
-        for (const watched& w : watchers_) {
-            try {
-                if (!w.is_idle(w.watcher)) return false;
-            } catch (...) {
-            }
-        }
-        return true;
-    }
+    open_calls() = default;
 
     // False without memory for it.
-    bool bury(const grave& g) noexcept {
+    bool bury(const grave& dead) noexcept {
         try {
-            const lock_guard lock(mutex_);
-            graves_.push_back(g);
-            has_graves_.store(true);
+            graves_.push_back(dead);
             return true;
         } catch (...) {
             return false;
         }
     }
 
-    void free_buried() noexcept {
-        std::vector<grave> opened;
-        {
-            const lock_guard lock(mutex_);
-            if (graves_.empty() || !is_quiet()) return;
-            opened.swap(graves_);
-            has_graves_.store(false);
-        }
-        for (const grave& g : opened) g.open();
-    }
-
-    mutex mutex_;  // guards the vectors
-    std::vector<watched> watchers_;
+    // A request that another thread ends outlives this one.
+    std::shared_ptr<atomic<int>> count_ = std::make_shared<atomic<int>>(0);
     std::vector<grave> graves_;
-    atomic<bool> has_graves_ = false;
-    atomic<int> open_ = 0;
 };
 
 // Held by a request until the host knows that its call is over.
-class device_call_under_way {
+class open_call {
 public:
-    device_call_under_way() = default;
-    explicit device_call_under_way(bool begins) noexcept : counts_(begins) {
-        if (counts_) device_calls::of_process().begin();
+    open_call() = default;
+    static open_call begun() {
+        open_call made;
+        made.count_ = open_calls::of_this_thread().count_;
+        made.count_->add(1);
+        return made;
     }
-    device_call_under_way(device_call_under_way&& other) noexcept
-        : counts_(std::exchange(other.counts_, false)) {}
-    device_call_under_way& operator=(device_call_under_way&& other) noexcept {
+    open_call(open_call&&) noexcept = default;
+    open_call& operator=(open_call&& other) noexcept {
         end();
-        counts_ = std::exchange(other.counts_, false);
+        count_ = std::move(other.count_);
         return *this;
     }
-    ~device_call_under_way() { end(); }
+    ~open_call() { end(); }
 
     void end() noexcept {
-        if (std::exchange(counts_, false)) device_calls::of_process().end();
+        if (count_ == nullptr) return;
+        count_->add(-1);
+        count_ = nullptr;
+        open_calls::of_this_thread().free_if_none();
     }
 
 private:
-    bool counts_ = false;
+    std::shared_ptr<atomic<int>> count_;
 };
 
-// Device memory or pinned host memory that is freed with its owner, or later: see device_calls. It
-// is empty after a move.
+// Device memory or pinned host memory that is freed with its owner, or later: see open_calls. It is
+// empty after a move.
 class cuda_memory {
 public:
     enum class kind { device, pinned };
@@ -165,8 +122,7 @@ public:
         check_cuda(cudaGetDevice(&device_), "cudaGetDevice", rank);
         void* memory = nullptr;
         cudaError_t made = allocate(&memory, bytes);
-        if (made == cudaErrorMemoryAllocation &&
-            device_calls::of_process().free_until(now() + tuning::destructor_timeout)) {
+        if (made == cudaErrorMemoryAllocation && open_calls::of_this_thread().free_all()) {
             cudaGetLastError();
             made = allocate(&memory, bytes);
         }
@@ -188,8 +144,8 @@ public:
     }
     ~cuda_memory() {
         if (data_ != nullptr)
-            device_calls::of_process().free(data_, device_,
-                                            kind_ == kind::device ? free_device : free_pinned);
+            open_calls::of_this_thread().free(data_, device_,
+                                              kind_ == kind::device ? free_device : free_pinned);
     }
 
     std::byte* data() const noexcept { return data_; }

@@ -312,8 +312,8 @@ private:
         const capture_relaxed relaxed;
         await_streams("the end of memory");
         if (closes_window_of(data))
-            device_calls::of_process().free(data, device(),
-                                            [](void* memory) { ncclMemFree(memory); });
+            open_calls::of_this_thread().free(data, device(),
+                                              [](void* memory) { ncclMemFree(memory); });
     }
 
     // Returns false if NCCL may still use the memory.
