@@ -106,7 +106,7 @@ private:
     }
 
     hvd::autotune_options options(const std::string& name) const {
-        return {.most_steps = o_.steps, .log = o_.log.empty() ? "" : o_.log + name + ".csv"};
+        return {.max_steps = o_.steps, .log = o_.log.empty() ? "" : o_.log + name + ".csv"};
     }
 
     void tune_engine(const std::string& name, const hvd::engine_tuning& start) {
