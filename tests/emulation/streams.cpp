@@ -80,6 +80,9 @@ void dawdle() {
         std::this_thread::sleep_for(std::chrono::microseconds(emulation::random_number() % 200));
 }
 
+// True when the streams of this thread have ended: other objects of the thread may end later.
+thread_local bool has_ended = false;
+
 // The default streams of a thread end with it.
 struct thread_state {
     std::shared_ptr<process> belongs_to = std::make_shared<process>();
@@ -88,6 +91,7 @@ struct thread_state {
 
     ~thread_state() {
         if (pid == getpid()) end_streams();
+        has_ended = true;
     }
 
     void end_streams() {
@@ -210,7 +214,9 @@ void emulation::launch(cudaStream_t stream, int blocks, std::function<void(int)>
     });
 }
 
-void emulation::finish_all_work() { this_thread().belongs_to->finish(); }
+void emulation::finish_all_work() {
+    if (!has_ended) this_thread().belongs_to->finish();
+}
 
 extern "C" {
 
