@@ -267,7 +267,7 @@ TEST_CASE("a timeout holds while plans, arenas and communicators end beside the 
         CAPTURE(ends);
         hvd::run_threads(2, [&](world_type& world) {
             const tensor<float> x{1}, y{2}, z{3};
-            hvd::communicator<nccl> waiting(world, {.timeout = 300ms * slowness});
+            hvd::communicator<nccl> waiting(world, {.timeout = 1s * slowness});
             auto other =
                 std::make_optional<hvd::communicator<nccl>>(world, hvd::communicator_options{});
             auto planned =

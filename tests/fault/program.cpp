@@ -343,28 +343,30 @@ private:
 void is_stopped(int& argc, char**& argv) {
     warden of_this_process;  // before MPI starts
     hvd::mpi_environment environment(argc, argv);
-    options.timeout = std::chrono::nanoseconds(500ms);
+    constexpr auto limit = 500ms;  // of the calls, not of making a communicator
     constexpr std::size_t floats = 1 << 20;
     using call = void (*)(communicator&, std::span<float> in, std::span<float> out);
     const call calls[] = {
         [](communicator& comm, std::span<float>, std::span<float> out) {
-            comm.allreduce(out, hvd::sum);
+            comm.allreduce(out, hvd::sum, {.timeout = limit});
         },
         [](communicator& comm, std::span<float>, std::span<float> out) {
-            comm.broadcast(out, hvd::root{0});
+            comm.broadcast(out, hvd::root{0}, {.timeout = limit});
         },
         [](communicator& comm, std::span<float>, std::span<float> out) {
-            comm.broadcast(out, hvd::root{comm.size() - 1});
+            comm.broadcast(out, hvd::root{comm.size() - 1}, {.timeout = limit});
         },
         [](communicator& comm, std::span<float> in, std::span<float> out) {
-            comm.allgather(in.first(floats / std::size_t(comm.size())), hvd::into(out));
+            comm.allgather(in.first(floats / std::size_t(comm.size())), hvd::into(out),
+                           {.timeout = limit});
         },
         [](communicator& comm, std::span<float> in, std::span<float> out) {
             comm.reduce_scatter(in, hvd::sum,
-                                hvd::into(out.first(in.size() / std::size_t(comm.size()))));
+                                hvd::into(out.first(in.size() / std::size_t(comm.size()))),
+                                {.timeout = limit});
         },
         [](communicator& comm, std::span<float> in, std::span<float> out) {
-            comm.alltoall(in, hvd::into(out));
+            comm.alltoall(in, hvd::into(out), {.timeout = limit});
         },
     };
     useconds_t delay = 1000;
@@ -559,7 +561,8 @@ int main(int argc, char** argv) {
     const std::string how = argc > 1 ? argv[1] : "";
     if (argc > 2) options.node_size = std::atoi(argv[2]);
     // If a rank was alone on its node, ranks on other nodes learn of its death only by a timeout.
-    if ((options.node_size == 1 && how != "returns_early") || how == "is_late")
+    if ((options.node_size == 1 && how != "returns_early" && how != "is_stopped") ||
+        how == "is_late")
         options.timeout = 2s;
     const std::map<std::string, std::function<void()>> ways = {
         {"throws", [&] { throws(argc, argv); }},

@@ -154,7 +154,7 @@ TEST_CASE("a step whose timeout passes changes no parameter") {
                 }
                 world.barrier();
             },
-            {.timeout = 500ms * slowness, .destructor_timeout = 200ms * slowness});
+            {.timeout = 1s * slowness, .destructor_timeout = 200ms * slowness});
 }
 
 namespace {
