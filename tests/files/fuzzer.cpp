@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <fuzzer/FuzzedDataProvider.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +18,7 @@
 #include <hvd/train.hpp>
 
 #include "../../tools/hvd-trace/trace_reader.hpp"
+#include "../../tools/hvdrun/allocation.hpp"
 #include "../../tools/hvdrun/failure.hpp"
 #include "../../tools/hvdrun/frames.hpp"
 #include "../../tools/hvdrun/hosts.hpp"
@@ -163,6 +165,24 @@ void read_hosts(FuzzedDataProvider& from) {
                                                   : hvdrun::read_discovered(text, 3);
         for (const hvdrun::host_slots& one : all) require(one.slots > 0 && !one.host.empty());
         require(hvdrun::number_of_slots(all) >= int(all.size()));
+    } catch (const hvdrun::failure&) {
+    }
+}
+
+// What batch systems say of a job's hosts, in a file or in a variable.
+void read_allocation(FuzzedDataProvider& from) {
+    static constexpr const char* variables[] = {"LSB_DJOB_HOSTFILE", "LSB_MCPU_HOSTS",
+                                                "PBS_NODEFILE", "PE_HOSTFILE"};
+    const int which = from.ConsumeIntegralInRange(0, 3);
+    const std::string text = words(from, {"node1", "node2", " ", "65536", "2", "0", "-1", "\n", "#",
+                                          ".", "all.q@node1", "UNDEFINED", "\t", "user@", "[::1]"});
+    const bool is_text = which == 1;
+    if (!is_text) write(text);
+    for (const char* other : variables) unsetenv(other);
+    setenv(variables[which], is_text ? text.c_str() : path().c_str(), 1);
+    try {
+        for (const hvdrun::host_slots& one : hvdrun::allocated_hosts())
+            require(one.slots > 0 && hvdrun::is_host(one.host));
     } catch (const hvdrun::failure&) {
     }
 }
@@ -328,17 +348,15 @@ void read_tar(FuzzedDataProvider& from) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using reader = void (*)(FuzzedDataProvider&);
+    static constexpr reader readers[] = {
+        read_safetensors, read_kept_state, read_options, read_hosts,      read_idx,
+        read_tokens,      read_tar,        read_frames,  read_allocation, read_trace};
+    static const char* const chosen = std::getenv("HVD_FUZZ_ONLY");  // the number of one of them
     FuzzedDataProvider from(data, size);
-    switch (from.ConsumeIntegralInRange(0, 8)) {
-        case 0: read_safetensors(from); break;
-        case 1: read_kept_state(from); break;
-        case 2: read_options(from); break;
-        case 3: read_hosts(from); break;
-        case 4: read_idx(from); break;
-        case 5: read_tokens(from); break;
-        case 6: read_tar(from); break;
-        case 7: read_frames(from); break;
-        default: read_trace(from);
-    }
+    const std::size_t last = std::size(readers) - 1;
+    const auto any = from.ConsumeIntegralInRange<std::size_t>(0, last);
+    const std::size_t which = chosen == nullptr ? any : std::strtoul(chosen, nullptr, 10);
+    readers[std::min(which, last)](from);
     return 0;
 }

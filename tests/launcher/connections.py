@@ -6,6 +6,7 @@ import getpass
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -13,12 +14,13 @@ import sys
 import time
 import unittest
 
-from launching import FAKE_SSH, HVDRUN, LauncherTest, PATIENCE, processes_with, wait_until
+from launching import FAKE_SSH, HVDRUN, LauncherTest, PATIENCE, processes_with, program_of, wait_until
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "network"))
 import lab
 
 PROGRAM = os.environ["HVD_TCP_PROGRAM"]
+WORKER = os.environ["HVD_ELASTIC_WORKER"]
 STAYS = "touch here.$HVD_RANK; sleep 1000 & wait"
 IS_SOAK = os.environ.get("HVD_LAUNCHER_SOAK") == "1"
 
@@ -181,9 +183,12 @@ class Networks(HostsWithSshd):
         wait_until(settled, "eth0 has a link-local address")
         return settled()
 
-    def assert_they_meet(self, addresses, *options):
+    def name_hosts(self, addresses):
         names = "".join(f"Host peer{host}\nHostName {address}\n" for host, address in enumerate(addresses, 1))
         self.config.write_text(names + "Host *\n" + self.config.read_text().rpartition("Host *\n")[2])
+
+    def assert_they_meet(self, addresses, *options):
+        self.name_hosts(addresses)
         ended = self.run_there("-H", "peer1:2,localhost:1,peer2:1", *options, PROGRAM)
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertEqual(sorted(ended.stdout.splitlines()), [f"[{r}]<stdout>:rank {r} of 4, local {l} of {s}, sum 6" for r, (l, s) in enumerate([(0, 2), (1, 2), (0, 1), (0, 1)])])
@@ -191,20 +196,42 @@ class Networks(HostsWithSshd):
     def only_link_local(self):
         found = [self.link_local(host) for host in range(self.HOSTS)]
         for host in range(self.HOSTS):
-            self.ip(host, "link delete corp0")
+            subprocess.run([*self.on(host), "ip", "link", "delete", "corp0"], stderr=subprocess.DEVNULL)
             self.ip(host, "-4 address flush dev eth0")
+            self.ip(host, "-6 address flush dev eth0 scope global")
         return [f"{address}%%eth0" for address in found[1:]]
 
     def test_hosts_with_bridges_meet(self):
         self.assert_they_meet([self.lab.address(host) for host in (1, 2)])
         self.assert_they_meet([self.lab.address(host) for host in (1, 2)], "--network-interface", "ib0,eth0")
 
-    def test_hosts_of_ipv6_alone_meet(self):
+    def only_ipv6(self):
         for host in range(self.HOSTS):
             self.ip(host, "link delete corp0")
             self.ip(host, "-4 address flush dev eth0")
             self.ip(host, f"-6 address add fd00:79::{host + 1}/64 dev eth0 nodad")
-        self.assert_they_meet([f"fd00:79::{host + 1}" for host in (1, 2)])
+        return [f"fd00:79::{host + 1}" for host in (1, 2)]
+
+    def test_hosts_of_ipv6_alone_meet(self):
+        self.assert_they_meet(self.only_ipv6())
+
+    def test_elastic_ranks_are_replaced_on_hosts_of_ipv6_alone(self):
+        for leave in (self.only_ipv6, self.only_link_local):
+            self.name_hosts(leave())
+            job = self.start_there("--event-log", "log", "-H", "peer1:2,peer2:1", "--min-np", 2, "--blacklist-cooldown-range", 0.05, 60, WORKER, "go")
+            self.wait_for_files("go.3")
+            for victim in (2, 0):
+                workers = [pid for pid in processes_with(f"HVD_RANK={victim}\0") if program_of(pid) == os.path.realpath(WORKER)]
+                (worker,) = set(workers) & set(processes_with(self.mark))
+                os.kill(worker, signal.SIGKILL)
+                wait_until(lambda: any(f'"joined": [{victim}]' in line for line in (self.folder / "log").read_text().splitlines()), f"rank {victim} is back")
+            (self.folder / "go").touch()
+            output, errors = job.communicate(timeout=PATIENCE)
+            self.assertEqual(job.returncode, 0, errors)
+            self.assertEqual(len(re.findall(r"(?m)^\[\d\]<stdout>:\d+ steps, right$", output)), 3, output)
+            for file in (*self.folder.glob("go*"), self.folder / "log"):
+                file.unlink()
+            self.assert_nothing_is_left()
 
     def test_hosts_with_link_local_addresses_alone_meet(self):
         # The interface has another number on each host.
@@ -227,6 +254,32 @@ class ManyHosts(LauncherTest):
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertTrue((self.folder / "again").exists())
         self.assertEqual((self.folder / "calls").read_text(), "a\n")
+
+    def test_others_are_heard_when_a_process_is_killed_that_writes_to_the_connection(self):
+        job = self.start_it("-H", "a:2", "--ssh-command", FAKE_SSH, "sh", "-c",
+                            "touch here.$HVD_RANK; if [ $HVD_RANK = 1 ]; then while ! [ -e killed ]; do sleep 0.05; done; echo one; exit; fi; "
+                            "while ! [ -e stopped ]; do sleep 0.01; done; head -c 1000000 /dev/zero | tr '\\0' x; exit 0")
+        self.wait_for_files("here.0", "here.1")
+        os.kill(job.pid, signal.SIGSTOP)  # it reads no more
+        (self.folder / "stopped").touch()
+        seen = []
+        def is_stuck():
+            seen.append(next((self.folder / "secrets").glob("hvd.*/holder")).read_text().strip())
+            time.sleep(0.1)
+            return len(seen) > 3 and seen[-1] and len(set(seen[-3:])) == 1
+        wait_until(is_stuck, "a process waits for the connection")
+        os.kill(int(seen[-1]), signal.SIGKILL)
+        (self.folder / "killed").touch()
+        os.kill(job.pid, signal.SIGCONT)
+        output, errors = job.communicate(timeout=PATIENCE)
+        self.assertEqual(job.returncode, 0, errors)
+        self.assertEqual([line for line in output.splitlines() if "one" in line], ["[1]<stdout>:one"])
+        self.assert_nothing_is_left()
+
+    def test_the_time_to_start_is_measured(self):
+        measured = subprocess.run([sys.executable, f"{os.environ['HVD_SOURCE']}/benchmarks/launch.py", HVDRUN, "--hosts", "1,3", "--ranks", "1,2", "--rounds", "1"],
+                                  capture_output=True, text=True, check=True, cwd=self.folder, env=self.environment(), timeout=PATIENCE)
+        self.assertRegex(measured.stdout, r"^\| hosts \| 1 ranks each \| 2 ranks each \|\n.*\n\| 1 \| [\d.]+ s \| [\d.]+ s \|\n\| 3 \| [\d.]+ s \| [\d.]+ s \|\n$")
 
     def test_many_hosts_start(self):
         hosts = 128 if IS_SOAK else 8

@@ -121,6 +121,7 @@ class Lines(LauncherTest):
             self.line(MPICH, "-H", "a:2,b:1", "-x", "A=1", "-x", "B=2", "--output-filename", "out", "--network-interface", "eth1"),
             "A=1 B=2 mpirun -n 3 -hosts a:2,b:1 -bind-to none -iface eth1 -prepend-rank -outfile-pattern out/rank.%r.stdout "
             "-errfile-pattern out/rank.%r.stderr -genvlist A,B")
+        self.assert_mpi_refused(MPICH, ["-np", 2, "--network-interface", "eth1,ib0"], "eth1,ib0", "one interface")
 
     def test_intel_mpi(self):
         self.assertEqual(self.line(INTEL, "-H", "a:2,b:2", "-x", "A=1"), "A=1 mpirun -n 4 -hosts a,b -ppn 2 -prepend-rank -genvlist A")

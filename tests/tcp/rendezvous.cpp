@@ -416,6 +416,14 @@ TEST_CASE("a rank tries the other addresses of a host when the first is dead") {
     CHECK(who == 3);
 }
 
+TEST_CASE("an address that leads nowhere costs little, and a far host is waited for in the end") {
+    const std::int64_t whole = patience_with_host;
+    const std::int64_t expected[] = {whole / 8, whole / 4, whole / 2, whole, whole};
+    for (std::size_t round = 0; round < std::size(expected); ++round)
+        CHECK(patience_in_round(round) == expected[round]);
+    CHECK(patience_in_round(std::size_t(-1)) == whole);
+}
+
 TEST_CASE("a connection for a communicator that is made later waits for it") {
     const shared_secret secret = new_secret();
     listening_socket listeners[2] = {listening_socket(0), listening_socket(1)};

@@ -35,14 +35,25 @@ trap 'exit 125' HUP INT PIPE TERM
 //
 // 4 is the connection. Who writes to it takes the only line of 7 before, and puts it back. 8 is the
 // input of a rank. A process that ends while it has the turn would stop the others: those who write
-// ignore SIGPIPE, and finish() gives the turn of those that it has killed.
+// ignore SIGPIPE, finish() gives the turn of those that it has killed, and look() that of a process
+// which somebody else has killed. It knows the process by its number, where /proc is of this shell.
 constexpr std::string_view agent_functions =
     R"sh(exec 4>&1 >/dev/null 7<>"$d/turn" 8<>"$d/input"
 echo >&7
-frame() {
+self=
+if read -r t u </proc/self/stat && [ "$t" = $$ ]; then self=/proc/self/stat; fi 2>/dev/null
+take() {
   read -r t <&7
-  printf '%s\n' "$k$*" >&4
+  [ -z "$self" ] || { read -r t u <$self; echo $t >"$d/holder"; }
+} 2>/dev/null
+give() {
+  [ -z "$self" ] || echo >"$d/holder"
   echo >&7
+} 2>/dev/null
+frame() {
+  take
+  printf '%s\n' "$k$*" >&4
+  give
 } 2>/dev/null
 pump() {
   trap '' PIPE
@@ -54,10 +65,10 @@ pump() {
       *records*) echo "hvdrun: this host has no room for the output of a rank in $d" >&2 ;;
       *) break ;;
     esac
-    read -r t <&7
+    take
     { printf '%s\n' "$k$1 $2"; cat "$d/$2.$1"; printf '%s\n' "$k."; } >&4 2>/dev/null
     c=$?
-    echo >&7
+    give
     [ $c = 0 ] || break
     case $r in 0+1*) sleep 0.05 ;; esac
   done
@@ -87,6 +98,11 @@ lose() {
 } 2>/dev/null
 look() {
   sleep 0
+  h= t=
+  if read -r h <"$d/holder" && [ -n "$h" ] && ! kill -0 $h; then
+    read -r t <"$d/holder"
+    [ "$t" != "$h" ] || give
+  fi 2>/dev/null
   for f in "$d"/*.h; do
     h=
     read -r h <"$f"

@@ -154,6 +154,9 @@ void add_hydra(parts& p, bool is_intel, const std::map<std::string, std::string>
         p.add({"-hosts", p.names(), "-ppn", std::to_string(p.hosts.front().slots)});
     else if (p.has_hosts()) p.add({"-hosts", p.hosts_with_slots()});
     if (!is_intel) p.add({"-bind-to", "none"});
+    if (p.o.interface.find(',') != std::string::npos)
+        throw usage_failure("--network-interface " + p.o.interface +
+                            ": MPICH's and Intel MPI's launchers take one interface");
     if (!p.o.interface.empty()) p.add({"-iface", p.o.interface});
     p.add({"-prepend-rank"});
     if (p.o.timestamps)

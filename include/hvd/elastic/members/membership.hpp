@@ -96,8 +96,6 @@ private:
     };
     static constexpr std::size_t most_former = 64, most_looked_at = 16;
     static constexpr std::int64_t work_told_every = tuning::second;
-    // The time in which a coordinator's host answers that is there.
-    static constexpr std::int64_t patience = 300 * tuning::millisecond;
 
     static const tcp_options& checked(const tcp_options& own, const elastic::bounds& bounds) {
         if (bounds.min_size < 1 || (bounds.max_size != 0 && bounds.max_size < bounds.min_size) ||
@@ -159,6 +157,7 @@ private:
     void reach_first(time_point limit) {
         for (first_ = 0; first_ <= candidates_.size() && now() <= limit; ++first_)
             if (reach(first_, limit)) return;
+        ++round_;
         sleep_for(20 * tuning::millisecond);
     }
     bool reach_another(time_point limit) {
@@ -176,9 +175,10 @@ private:
         const std::vector<address_and_port> all = addresses_of(candidate);
         std::size_t foreign = 0;
         for (const address_and_port& at : all) {
-            descriptor socket =
-                to_it.to(at.address, at.port, now() + patience, now() + patience_with_host);
+            descriptor socket = to_it.to(at.address, at.port, now() + patience_in_round(round_),
+                                         now() + patience_with_host);
             if (socket) {
+                round_ = 0;
                 linked_to_ = at;
                 link_ = std::make_unique<framed_socket>(rendezvous_rank, std::move(socket),
                                                         coordinator_message::most_bytes());
@@ -476,6 +476,7 @@ private:
     work_message work_;
     std::vector<elastic_member> table_;  // its members, by rank
     std::size_t first_ = 0, next_ = 0;   // candidates: who is asked first, and who was asked last
+    std::size_t round_ = 0;              // of all candidates, since the last connection
     std::uint64_t known_epoch_ = 0;
     std::vector<elastic_member> candidates_;  // members of the newest known epoch, and former ones
     const std::uint64_t network_ = network_identity();

@@ -13,6 +13,13 @@ using shared_secret = std::array<std::byte, 32>;
 // The time in which a host answers that is there.
 inline constexpr std::int64_t patience_with_host = 2 * tuning::second;
 
+// How long one of a host's addresses is waited for, in each round of all of them. An address that
+// leads nowhere costs little, and a host that is far away answers in a later round.
+constexpr std::int64_t patience_in_round(std::size_t round) {
+    constexpr std::int64_t first = patience_with_host / 8;
+    return round < 3 ? first << round : patience_with_host;
+}
+
 // How two ranks prove to each other that they know the secret of their job. The one that connects
 // says who it is, for which context, and gives a random number; the other answers with a number of
 // its own and a proof; the first one gives its proof, and the other one lets it in with a byte. A

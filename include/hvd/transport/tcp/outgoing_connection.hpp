@@ -37,7 +37,7 @@ public:
     // Goes on with what `prepare` has waited for: true once both sides have proved themselves.
     bool advance(bool ready) {
         if (!socket_) return false;
-        const std::int64_t patience = talk_ ? patience_with_peer : patience_with_host;
+        const std::int64_t patience = talk_ ? patience_with_peer : patience_in_round(round());
         if (!ready) {
             const bool may_count_on_it = talk_ && talk_->knows_peer();
             if (now() - since_ > patience && !may_count_on_it) drop("it does not answer");
@@ -74,6 +74,8 @@ private:
     static constexpr std::int64_t patience_with_peer = 10 * tuning::second;
     static constexpr std::int64_t rest = 10 * tuning::millisecond;
 
+    // Of the attempt that has begun.
+    std::size_t round() const { return (next_address_ - 1) / addresses_.size(); }
     void begin() {
         const host_address& to = addresses_[next_address_++ % addresses_.size()];
         tried_ = to.print();

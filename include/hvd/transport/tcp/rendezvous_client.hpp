@@ -60,7 +60,7 @@ private:
     descriptor reach(time_point limit) {
         dial to_it(secret_, rank_, rendezvous_rank, rank_, &elastic_);
         for (std::size_t i = 0, foreign = 0;; ++i) {
-            const time_point until = now() + patience_with_host;
+            const time_point until = now() + patience_in_round(i / addresses_.size());
             descriptor socket = to_it.to(addresses_[i % addresses_.size()], place_.port,
                                          until < limit ? until : limit, limit);
             if (socket) return socket;
