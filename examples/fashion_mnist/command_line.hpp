@@ -19,9 +19,9 @@ inline std::optional<int> parse(int argc, char** argv, options& result) {
     app.add_option("--epochs", result.epochs, "epochs in all")->check(CLI::PositiveNumber);
     auto* batch = app.add_option("--batch", result.batch, "images a step on each rank");
     batch->check(CLI::PositiveNumber);
-    app.add_option("--global-batch", result.global_batch, "images a step on all ranks together")
-        ->capture_default_str()
-        ->excludes(batch);
+    auto* global_batch = app.add_option("--global-batch", result.global_batch,
+                                        "images a step on all ranks together");
+    global_batch->capture_default_str()->excludes(batch);
     app.add_option("--lr", result.rate, "learning rate of one rank")->check(CLI::PositiveNumber);
     app.add_option("--momentum", result.momentum)->check(CLI::Range(0., 1.));
     app.add_option("--decay-after", result.decay_after,
@@ -40,6 +40,15 @@ inline std::optional<int> parse(int argc, char** argv, options& result) {
     app.add_option("--seed", result.seed);
     app.add_option("--data", result.data, "directory of the four IDX files");
     app.add_option("--limit", result.limit, "use the first N training images (0: all)");
+    auto* augment =
+        app.add_flag("--augment", result.augment, "move and mirror each image at random");
+    auto* service = app.add_option("--data-service", result.data_service,
+                                   "the config file of a data service whose workers do that");
+    service->excludes(augment)->needs(global_batch);
+    app.add_flag("--serve", result.serves,
+                 "be a worker of a data service, with the options of the trainers")
+        ->excludes(service)
+        ->needs(global_batch);
     auto* threads = app.add_option("--threads", result.threads,
                                    "ranks as threads of this process (0: MPI's world)");
     threads->check(CLI::NonNegativeNumber);

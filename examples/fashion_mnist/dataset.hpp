@@ -23,6 +23,15 @@ inline constexpr std::size_t classes = 10;
 /// A sample is identified by its position in the data set, on every rank.
 using sample_index = std::size_t;
 
+/// Writes the pixels of an image into a column, in the scale of the training images.
+template <class Scalar>
+void normalise(const std::uint8_t* pixels, matrix<Scalar>& input, std::size_t column) {
+    using bytes = Eigen::Map<const Eigen::Array<std::uint8_t, Eigen::Dynamic, 1>>;
+    constexpr double mean = 0.2860 * 255, deviation = 0.3530 * 255;
+    input.col(static_cast<Eigen::Index>(column)).array() =
+        (bytes(pixels, image_size).template cast<Scalar>() - Scalar(mean)) * Scalar(1 / deviation);
+}
+
 /// Images and labels as bytes. All ranks of a process share them.
 class dataset {
 public:
@@ -38,20 +47,18 @@ public:
         images_.resize(count * image_size);
     }
 
+    const std::uint8_t* pixels(sample_index i) const { return images_.data() + i * image_size; }
+    std::uint8_t label(sample_index i) const { return labels_[i]; }
+
     /// Copies samples into the columns of `input`, normalised, and their labels into `labels`.
     template <class Scalar>
     void gather(std::span<const sample_index> samples, matrix<Scalar>& input,
                 std::vector<std::uint8_t>& labels) const {
-        using bytes = Eigen::Map<const Eigen::Array<std::uint8_t, Eigen::Dynamic, 1>>;
-        // statistics of the training images
-        constexpr double mean = 0.2860 * 255, deviation = 0.3530 * 255;
         input.resize(image_size, static_cast<Eigen::Index>(samples.size()));
         labels.resize(samples.size());
         for (std::size_t i = 0; i < samples.size(); ++i) {
-            const bytes pixels(images_.data() + samples[i] * image_size, image_size);
-            input.col(static_cast<Eigen::Index>(i)).array() =
-                (pixels.cast<Scalar>() - Scalar(mean)) * Scalar(1 / deviation);
-            labels[i] = labels_[samples[i]];
+            normalise(pixels(samples[i]), input, i);
+            labels[i] = label(samples[i]);
         }
     }
 

@@ -56,6 +56,10 @@ void run_on_mpi(int& argc, char**& argv, const options& options) {
 int main(int argc, char** argv) try {
     options options;
     if (const auto status = parse(argc, argv, options)) return *status;
+    if (options.serves) {
+        const data data = load(options);
+        return hvd::data::serve(augmented(data.train, options, options.global_batch));
+    }
     if (options.elastic) {
         train_elastic(options, load(options));
         return EXIT_SUCCESS;

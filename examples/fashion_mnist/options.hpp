@@ -24,7 +24,10 @@ struct options {
     bool fixed_rate = false;     // do not multiply the rate by the number of ranks
     std::uint64_t seed = 1;
     std::filesystem::path data = "/usr/share/datasets/fashion-mnist";
-    std::size_t limit = 0;       // number of training images; 0: all
+    std::size_t limit = 0;               // number of training images; 0: all
+    bool augment = false;                // images are moved and mirrored at random
+    std::filesystem::path data_service;  // the config file of workers that do it
+    bool serves = false;                 // this process is such a worker
     int threads = 0;             // number of ranks as threads of this process; 0: the MPI world
     bool elastic = false;        // ranks are processes of hvdrun, which come and go
     std::filesystem::path keep;  // the directory for the state of an elastic job

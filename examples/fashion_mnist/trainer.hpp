@@ -15,6 +15,7 @@
 #include <hvd/hvd.hpp>
 #include <hvd/train.hpp>
 
+#include "augmentation.hpp"
 #include "dataset.hpp"
 #include "loss.hpp"
 #include "options.hpp"
@@ -105,18 +106,34 @@ public:
         score mine;
         hvd::background_loader batches(loader_of(data, sampler));
         for (std::size_t step = 0; auto batch = batches.next(); ++step) {
-            // Warm-up in the first epoch, and a lower rate in late ones.
-            const double epoch = sampler.epoch_after(step + 1, batch_);
-            set_rate(rate_ * hvd::warmup_factor(epoch, {.ranks = scaled_ranks_, .epochs = 1}) *
-                     decay_.factor_at(double(kept_.progress.epoch)));
+            begin_step(sampler.epoch_after(step + 1, batch_));
             mine += train_step(*batch, sampler.weight(step, batch_));
             kept_.progress.samples_done = sampler.done_after(step + 1, batch_);
             on_step(kept_.progress.samples_done, batch->samples.size());
         }
-        const double seconds = watch.seconds();
-        ++kept_.progress.epoch;
-        kept_.progress.samples_done = 0;
-        return {of_all_ranks(mine), seconds};
+        return end_of_epoch(mine, watch.seconds());
+    }
+
+    /// **Collective**: the same on the batches of a loader.
+    template <class Pipeline, class OnStep>
+    epoch_result train_epoch(const loaded_images<Pipeline>& from, OnStep on_step) {
+        auto& batches = from.loader;
+        batches.resume(kept_.progress);
+        batches.begin_epoch(kept_.progress.epoch);
+        optimizer_.begin_epoch(kept_.progress.epoch);
+        comm_.barrier();
+        const stopwatch watch;
+        score mine;
+        while (const auto rows = batches.next()) {
+            batch<Scalar> images = unpacked(*rows);
+            const auto all = batches.samples_of_all();
+            const std::size_t done = kept_.progress.samples_done + all;
+            begin_step(double(kept_.progress.epoch) + double(done) / double(from.size));
+            mine += train_step(images, double(comm_.size()) / double(all));
+            kept_.progress.samples_done = done;
+            on_step(done, images.samples.size());
+        }
+        return end_of_epoch(mine, watch.seconds());
     }
 
     /// **Collective**: every rank gets the score of the whole set.
@@ -148,6 +165,28 @@ private:
             data.gather(next.samples, next.input, next.labels);
             return next;
         };
+    }
+
+    static batch<Scalar> unpacked(const hvd::data::rows<std::uint8_t>& rows) {
+        batch<Scalar> images;
+        images.input.resize(image_size, static_cast<Eigen::Index>(rows.size()));
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            images.samples.push_back(image_row::number_of(rows[i]));
+            images.labels.push_back(rows[i][image_row::label]);
+            normalise(rows[i], images.input, i);
+        }
+        return images;
+    }
+
+    // Warm-up in the first epoch, and a lower rate in late ones.
+    void begin_step(double epoch) {
+        set_rate(rate_ * hvd::warmup_factor(epoch, {.ranks = scaled_ranks_, .epochs = 1}) *
+                 decay_.factor_at(double(kept_.progress.epoch)));
+    }
+    epoch_result end_of_epoch(const score& mine, double seconds) {
+        ++kept_.progress.epoch;
+        kept_.progress.samples_done = 0;
+        return {of_all_ranks(mine), seconds};
     }
 
     // Gradients travel while the backward pass computes those of earlier layers.
