@@ -169,7 +169,7 @@ void read_hosts(FuzzedDataProvider& from) {
     }
 }
 
-// What batch systems say of a job's hosts, in a file or in a variable.
+// The hosts of a job as batch systems tell them, in a file or in a variable.
 void read_allocation(FuzzedDataProvider& from) {
     static constexpr const char* variables[] = {"LSB_DJOB_HOSTFILE", "LSB_MCPU_HOSTS",
                                                 "PBS_NODEFILE", "PE_HOSTFILE"};

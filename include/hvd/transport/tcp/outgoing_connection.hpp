@@ -74,7 +74,7 @@ private:
     static constexpr std::int64_t patience_with_peer = 10 * tuning::second;
     static constexpr std::int64_t rest = 10 * tuning::millisecond;
 
-    // Of the attempt that has begun.
+    // The attempt that has begun belongs to it.
     std::size_t round() const { return (next_address_ - 1) / addresses_.size(); }
     void begin() {
         const host_address& to = addresses_[next_address_++ % addresses_.size()];
