@@ -33,8 +33,8 @@ trap 'exit 125' HUP INT PIPE TERM
 // look() finds ranks whose shell has been killed, which can't tell their end: the sleep lets this
 // shell learn which of its children have ended.
 //
-// store() keeps so many bytes of input that follow a line. A shell reads its input byte by byte, and
-// so no further than the line; dd reads them at once, and perhaps in parts.
+// store() keeps so many bytes of input that follow a line. A shell reads its input byte by byte,
+// and so no further than the line; dd reads them at once, and perhaps in parts.
 //
 // 4 is the connection. Who writes to it takes the only line of 7 before, and puts it back. 8 is the
 // input of a rank. A process that ends while it has the turn would stop the others: those who write

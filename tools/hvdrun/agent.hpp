@@ -12,8 +12,8 @@ namespace hvdrun {
 
 // The agent is a shell on another host, at the other end of that host's one connection. It starts
 // the ranks of the host, and ends them when the connection ends or when it is killed. It gets
-// lines: a rank's script, signals, and how many bytes of input follow. It sends frames, each behind the connection's key: see
-// frames.hpp.
+// lines: a rank's script, signals, and how many bytes of input follow. It sends frames, each behind
+// the connection's key: see frames.hpp.
 
 // The same for all ranks of a host.
 struct agent_setup {

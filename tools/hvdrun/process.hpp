@@ -33,7 +33,7 @@ struct ending {
     bool is_cut_off = false;
 
     bool is_failure() const { return code != 0 || signal != 0 || is_cut_off; }
-    // Of a connection that ends with 0, the exit code is that of ssh when it loses one.
+    // A connection that ends with 0 counts as one that ssh has lost.
     int exit_code() const {
         return signal != 0 ? 128 + signal : is_cut_off && code == 0 ? 255 : code;
     }
