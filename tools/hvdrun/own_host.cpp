@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <set>
 #include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -25,6 +29,7 @@ namespace hvdrun {
 namespace {
 
 constexpr std::size_t most_addresses = 8;  // as of a rank
+constexpr std::size_t most_at_once = 16;   // names that are looked up
 
 struct free_addresses {
     void operator()(addrinfo* list) const { freeaddrinfo(list); }
@@ -189,11 +194,31 @@ known_name look_up(const std::string& name) {
     return found;
 }
 
-// To look a name up can take seconds, so that each is looked up once.
-const known_name& known(const std::string& name) {
+// To look a name up can take seconds, so that each is looked up once, and several at a time.
+std::map<std::string, known_name>& known_names() {
     static std::map<std::string, known_name> all;
-    const auto found = all.find(name);
-    return found != all.end() ? found->second : all.emplace(name, look_up(name)).first->second;
+    return all;
+}
+
+const known_name& known(const std::string& name) {
+    const auto found = known_names().find(name);
+    if (found != known_names().end()) return found->second;
+    return known_names().emplace(name, look_up(name)).first->second;
+}
+
+void look_up_all(const host_list& hosts) {
+    std::vector<std::pair<std::string, known_name>> found;
+    for (const host_slots& one : hosts)
+        if (!known_names().contains(one.host)) found.push_back({one.host, {}});
+    std::atomic<std::size_t> next = 0;
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < std::min(found.size(), most_at_once); ++i)
+        threads.emplace_back([&] {
+            for (std::size_t n = next++; n < found.size(); n = next++)
+                found[n].second = look_up(found[n].first);
+        });
+    threads.clear();
+    for (auto& one : found) known_names().insert(std::move(one));
 }
 
 }  // namespace
@@ -206,6 +231,7 @@ bool is_own_name(std::string_view name, std::string_view own) {
 host_list with_one_name_each(const host_list& hosts, std::vector<std::string>& said) {
     static std::vector<std::string> first_names;     // in the order in which they were listed
     static std::map<std::string, std::string> told;  // other names, with the first ones
+    look_up_all(hosts);
     host_list result;
     for (host_slots one : hosts) {
         const auto same =
