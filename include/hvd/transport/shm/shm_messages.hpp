@@ -4,6 +4,7 @@
 
 #include "../../core/tuning.hpp"
 #include "../../kernel/copy.hpp"
+#include "../chunks.hpp"
 #include "shm_barrier.hpp"
 
 namespace hvd::inline v0::detail {
