@@ -412,6 +412,34 @@ void fused_gather(communicator& world) {
     //! [fused_gather]
 }
 
+void fused_scatter(communicator& world) {
+    const std::size_t size = std::size_t(world.size());
+    //! [fused_scatter]
+    std::vector<float> images;
+    std::vector<std::uint8_t> labels;  // only the root's matter
+    if (world.rank() == 0) images.resize(size * 28 * 28), labels.resize(size);
+    const auto pixels = hvd::view(images.data(), hvd::shape(images.size() / 784, 784));
+    const auto [my_images, my_labels] = world.scatter(hvd::fuse(pixels, labels), hvd::root{0});
+    //! [fused_scatter]
+    CHECK(my_images.size() == 784);
+    CHECK(my_labels.size() == 1);
+}
+
+void fused_alltoall(communicator& world) {
+    const std::size_t size = std::size_t(world.size());
+    //! [fused_alltoall]
+    const std::vector<float> keys(2 * size, float(world.rank()));
+    const std::vector<std::int64_t> values(2 * size, world.rank());
+    std::vector<float> their_keys(2 * size);
+    std::vector<std::int64_t> their_values(2 * size);
+    world.alltoall(hvd::fuse(keys, values), hvd::into(hvd::fuse(their_keys, their_values)));
+    const auto [same_keys, same_values] = world.alltoall(hvd::fuse(keys, values));
+    //! [fused_alltoall]
+    CHECK(their_keys.back() == float(size - 1));
+    CHECK(same_keys.values == their_keys);
+    CHECK(same_values.values == their_values);
+}
+
 void send(communicator& world) {
     const int last = world.size() - 1;
     std::vector<float> activations(16);
@@ -707,6 +735,8 @@ HVD_TEST_SNIPPET(scatter_object)
 HVD_TEST_SNIPPET(allreduce_with_rank)
 HVD_TEST_SNIPPET(communicators)
 HVD_TEST_SNIPPET(fused_gather)
+HVD_TEST_SNIPPET(fused_scatter)
+HVD_TEST_SNIPPET(fused_alltoall)
 HVD_TEST_SNIPPET(send)
 HVD_TEST_SNIPPET(then)
 HVD_TEST_SNIPPET(duplicate)
