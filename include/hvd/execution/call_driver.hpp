@@ -6,6 +6,7 @@
 #include "../platform/clock.hpp"
 #include "../protocol/agreement.hpp"
 #include "../transport/collectives.hpp"
+#include "input_check.hpp"
 #include "observing.hpp"
 #include "session.hpp"
 #include "wait.hpp"
@@ -123,6 +124,13 @@ public:
         throw usage_error(rank_, text("hvd: ", what, " on rank ", rank_, no_timeout));
     }
 
+    [[gnu::cold, gnu::noinline, noreturn]] void throw_no_checks() const {
+        throw usage_error(rank_, text("hvd: .check_finite is given on rank ", rank_,
+                                      ", and the ranks of direct<> tell each other nothing before "
+                                      "a call: hvd::mpi and hvd::checked<hvd::direct<hvd::mpi>> "
+                                      "do"));
+    }
+
     // A callable or an observer that runs in the progress thread makes no calls: the thread would
     // wait for itself.
     template <class Call>
@@ -130,6 +138,9 @@ public:
         if (user().is_driver()) [[unlikely]]
             user().refuse(call, true);
     }
+
+    // From now on a call may ask for a look at its input. Without that, calls have nothing to ask.
+    void take_finite_checks() noexcept { traits_.observing.wanted |= observing::looks_at_input; }
 
     shared<call_queue>& queue() noexcept { return queue_; }
     const detail::observing& observing() const noexcept { return traits_.observing; }
@@ -253,7 +264,7 @@ public:
     void start(operation& op) {
         transport* const t = traits_.transport.get();
         try {
-            if (traits_.observing.wanted != 0) observe(op, observed_moment::begin);
+            if (traits_.observing.wanted != 0) look_at_begin(op);
             const bool takes_lists = t != nullptr && t->choose(op);
             packs_ = op.pack != nullptr && !takes_lists;
             if (packs_ && op.in == nullptr && !op.entry.refused) provide_buffer(op);
@@ -466,6 +477,7 @@ private:
             else observe(op, observed_moment::failure);
         } catch (...) {  // the failure of the call goes before that of its observer
         }
+        take_back_not_finite(op.entry);
         if (!op.failure) throw;
         op.entry.refused = false;
         op.entry.text[0] = 0;
@@ -476,6 +488,11 @@ private:
     void keep_reason() noexcept {
         broken_by_ = peers_of(std::current_exception());
         broken_ = what_of(std::current_exception());
+    }
+
+    void look_at_begin(operation& op) {
+        observe(op, observed_moment::begin);
+        if (options_.check_finite || op.checks_finite) check_input(op);
     }
 
     void observe(const operation& op, observed_moment m) {
