@@ -458,8 +458,8 @@ void expect_not_finite(Comm& comm, int source, const std::string& tensor, std::s
         CHECK(e->index() == index);
         CHECK(std::isnan(e->value()) == std::isnan(value));
         if (!std::isnan(value)) CHECK(e->value() == value);
-        CHECK(contains(e->what(), "the input of rank " + std::to_string(source) +
-                                      " is not finite: "));
+        CHECK(contains(e->what(),
+                       "the input of rank " + std::to_string(source) + " is not finite: "));
         CHECK(contains(e->what(), " at element " + std::to_string(index)));
     }
     check_that_it_works(comm);

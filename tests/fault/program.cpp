@@ -344,7 +344,7 @@ private:
 void is_stopped(int& argc, char**& argv) {
     warden of_this_process;  // before MPI starts
     hvd::mpi_environment environment(argc, argv);
-    constexpr auto limit = 500ms;  // of the calls, not of making a communicator
+    static constexpr auto limit = 500ms;  // of the calls, not of making a communicator
     constexpr std::size_t floats = 1 << 20;
     using call = void (*)(communicator&, std::span<float> in, std::span<float> out);
     const call calls[] = {

@@ -492,10 +492,11 @@ TEST_CASE("inputs that are not finite come after other refusals, and all ranks n
 }
 
 TEST_CASE("a text about an input that no rank writes is told as it is") {
-    for (const char* text : {"", "nan", "nan ", "nan at element", "nan at element ", "nan at element x",
-                             "nan at element -1", "nan at element 99999999999999999999",
-                             "nan at element 1 of", "nan at element 1 in w", "big at element 1",
-                             " at element 1", "nanat element 1", "inf  at element 1"}) {
+    for (const char* text :
+         {"", "nan", "nan ", "nan at element", "nan at element ", "nan at element x",
+          "nan at element -1", "nan at element 99999999999999999999", "nan at element 1 of",
+          "nan at element 1 in w", "big at element 1", " at element 1", "nanat element 1",
+          "inf  at element 1"}) {
         CAPTURE(text);
         table<call_header> all(std::size_t(2));
         for (call_header& h : all) h = reduction_header();

@@ -299,7 +299,8 @@ void find_in_all_places(std::initializer_list<std::pair<T, hvd::detail::bad_valu
                 const T before = std::exchange(x[at], value);
                 REQUIRE(first(x) == at);
                 if (n > 1 && at > 0) REQUIRE(first(x, 1) == at - 1);
-                REQUIRE(hvd::detail::bad_value_of(id, reinterpret_cast<std::byte*>(&x[at])) == kind);
+                REQUIRE(hvd::detail::bad_value_of(id, reinterpret_cast<std::byte*>(&x[at])) ==
+                        kind);
                 if (at + 1 < n) x[at + 1] = value;  // it is not the first
                 REQUIRE(first(x) == at);
                 if (at + 1 < n) x[at + 1] = finite_number<T>(at + 1);
@@ -365,8 +366,7 @@ TEST_CASE("the first element of a tensor with gaps is found by its row-major ind
     for (std::size_t i = 60; i-- > 0;) {
         at(i / 15, i / 3 % 5, i % 3) = float(std::nan(""));
         const auto found = hvd::detail::find_not_finite(ref);
-        REQUIRE(found.place ==
-                reinterpret_cast<const std::byte*>(&at(i / 15, i / 3 % 5, i % 3)));
+        REQUIRE(found.place == reinterpret_cast<const std::byte*>(&at(i / 15, i / 3 % 5, i % 3)));
         CHECK(found.index == i);
     }
     // Rows without gaps, apart from each other.

@@ -109,7 +109,7 @@ private:
 
     double prescale_, postscale_;
     std::vector<tensor_ref> tensors_;
-    std::vector<piece> pieces_;  // of the tensors
+    std::vector<piece> pieces_;     // of the tensors
     std::vector<float> residuals_;  // residuals of the coded elements, in their order
     std::size_t coded_elements_ = 0;
     std::array<reduction_group, fused_types_t<Fused>::size> groups_;

@@ -11,8 +11,8 @@
 
 namespace hvd::inline v0::detail {
 
-// Numbers that are no finite ones: NaNs and infinities, whose exponents have all bits. Integers look
-// for them, so that -ffast-math changes nothing.
+// Numbers that are not finite are NaNs and infinities: all bits of the exponent are set. They are
+// found as integers, so that -ffast-math changes nothing.
 
 template <class Bits>
 Bits bits_at(const std::byte* data, std::size_t index) {

@@ -127,8 +127,8 @@ private:
     std::size_t size_;
 };
 
-// The rank that refuses throws its reason, the others the reason of the first that does. Inputs that
-// are not finite come after all other reasons, and all ranks throw the same about the first of them.
+// The rank that refuses throws its reason, the others the reason of the first that does. Inputs
+// that are not finite come after all other reasons, and all ranks throw the same about the first.
 [[gnu::cold, noreturn]] inline void throw_refusal(int me, header_list headers) {
     const call_header& mine = headers[std::size_t(me)];
     if (mine.refused && !mine.not_finite)

@@ -48,8 +48,7 @@ inline constexpr std::string_view at_element = " at element ", of_tensor = " of 
         }
     if (!known || space == text.npos || !text.substr(space).starts_with(at_element)) return false;
     text.remove_prefix(space + at_element.size());
-    const auto [end, error] =
-        std::from_chars(text.data(), text.data() + text.size(), input.index);
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), input.index);
     if (error != std::errc()) return false;
     text.remove_prefix(std::size_t(end - text.data()));
     if (text.empty()) return true;
@@ -71,10 +70,10 @@ constexpr double value_of(bad_value v) {
     const std::string_view said(its.text);
     not_finite_input input;
     if (!read_not_finite(said, input))
-        throw peer_error(me,
-                         text("hvd: ", mine.label(), " on rank ", me, ": rank ", source,
-                              " refused it: ", said),
-                         {source});
+        throw peer_error(
+            me,
+            text("hvd: ", mine.label(), " on rank ", me, ": rank ", source, " refused it: ", said),
+            {source});
     throw not_finite_error(me,
                            text("hvd: ", mine.label(), " on rank ", me, ": the input of rank ",
                                 source, " is not finite: ", said),

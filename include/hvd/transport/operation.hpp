@@ -158,14 +158,14 @@ struct operation : collective_call {
     std::size_t tensor_count = 0;
     const reduction_group* groups = nullptr;  // how each element type is reduced
     std::size_t group_count = 0;
-    bool only_agree = false;         // no data moves: the ranks compare their headers
-    bool checks_finite = false;      // its input is looked at: see input_check.hpp
+    bool only_agree = false;     // no data moves: the ranks compare their headers
+    bool checks_finite = false;  // its input is looked at: see input_check.hpp
     // Nobody looks at its input: it is a part of a call on device tensors, or no rank's own.
     bool unchecked = false;
     // The tensors of a reduction as the user gave them. If there are none, `in` is the only one.
     slice<const tensor_ref> inputs{};
     const input_names* names = nullptr;  // of the inputs; null: their numbers
-    call_header* headers = nullptr;  // an agreement copies all ranks' headers to here
+    call_header* headers = nullptr;      // an agreement copies all ranks' headers to here
 
     // Gives the memory for a result whose size only the call knows, from each rank's count.
     std::byte* (*provide)(void* self, slice<const std::size_t> counts) = nullptr;

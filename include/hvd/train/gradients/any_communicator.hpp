@@ -36,8 +36,8 @@ public:
                                      const reduce_options& o,
                                      const named_gradients* named = nullptr) {
         const auto held = access::hold(*this, collective::allreduce);
-        auto made = make(collective::allreduce, o,
-                         [&] { return flat_allreduce(list, how, o, named); });
+        auto made =
+            make(collective::allreduce, o, [&] { return flat_allreduce(list, how, o, named); });
         // No call is under way.
         if (named != nullptr && named->checks_finite)
             static_cast<call_driver&>(*session_).take_finite_checks();

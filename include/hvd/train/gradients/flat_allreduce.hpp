@@ -13,7 +13,7 @@ namespace hvd::inline v0::detail {
 
 // The gradients of a bucket, with their names, for those who look at them before they travel.
 struct named_gradients : input_names {
-    bool checks_finite;  // also where the communicator does not
+    bool checks_finite;                 // also where the communicator does not
     std::vector<tensor_ref> gradients;  // their numbers are places in `names`
     std::vector<std::string> names;
 

@@ -47,7 +47,8 @@ inline void check_options(int rank, const optimizer_options& o, const backend_ab
         refuse(rank, "synchronize_buffers in each step is for buffers on the host: call ",
                "hvd::synchronize_buffers, in which the host waits");
     if (o.check_finite && (o.skip_nonfinite || o.op == hvd::adasum || o.codec.keeps_residual()))
-        refuse(rank, "check_finite is for averages and sums without error_feedback, whose steps "
+        refuse(rank,
+               "check_finite is for averages and sums without error_feedback, whose steps "
                "are not left out by skip_nonfinite");
     if (o.check_finite && backend.moves_devices)
         refuse(rank, "check_finite is for gradients on the host");
