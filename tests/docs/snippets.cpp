@@ -337,6 +337,23 @@ void coroutine(communicator& world) {
     CHECK(x.front() == float(world.size() * world.size()));
 }
 
+void progress(communicator& world) {
+    constexpr int layers = 3;
+    int computed = 0;
+    std::vector<float> gradient(4, 1);
+    const auto compute = [&](int) { ++computed; };
+    //! [progress]
+    hvd::request pending = world.allreduce_async(gradient, hvd::sum);
+    for (int layer = 0; layer < layers; ++layer) {
+        compute(layer);
+        world.progress();  // without a progress thread the call goes on here
+    }
+    pending.wait();
+    //! [progress]
+    CHECK(computed == layers);
+    CHECK(gradient.back() == float(world.size()));
+}
+
 void wait_for(communicator& world) {
     std::vector<float> x(1000, 1);
     int others = 0;
@@ -727,6 +744,7 @@ HVD_TEST_SNIPPET(plan)
 HVD_TEST_SNIPPET(plan_with_codec)
 HVD_TEST_SNIPPET(asynchronous)
 HVD_TEST_SNIPPET(coroutine)
+HVD_TEST_SNIPPET(progress)
 HVD_TEST_SNIPPET(wait_for)
 HVD_TEST_SNIPPET(wait_all)
 HVD_TEST_SNIPPET(wait_any)

@@ -33,12 +33,21 @@ public:
 
     // Plans the reduction of tensors of one type, which are a list or one.
     plan<any_backend> plan_gradients(std::span<const flat_tensor> list, gradient_op how,
-                                     const reduce_options& o) {
-        return make(collective::allreduce, o, [&] { return flat_allreduce(list, how, o); });
+                                     const reduce_options& o,
+                                     const named_gradients* named = nullptr) {
+        const auto held = access::hold(*this, collective::allreduce);
+        auto made =
+            make(collective::allreduce, o, [&] { return flat_allreduce(list, how, o, named); });
+        // No call is under way.
+        if (named != nullptr && named->checks_finite)
+            static_cast<call_driver&>(*session_).take_finite_checks();
+        return made;
     }
 
     // False if the backend tells the peers nothing of a call that this rank refuses.
     bool tells_peers() const { return static_cast<const call_driver&>(*session_).compares_calls(); }
+
+    void make_progress() { static_cast<call_driver&>(*session_).make_progress(); }
 
 private:
     friend struct access;

@@ -46,6 +46,12 @@ inline void check_options(int rank, const optimizer_options& o, const backend_ab
     if (o.synchronize_buffers && backend.moves_devices)
         refuse(rank, "synchronize_buffers in each step is for buffers on the host: call ",
                "hvd::synchronize_buffers, in which the host waits");
+    if (o.check_finite && (o.skip_nonfinite || o.op == hvd::adasum || o.codec.keeps_residual()))
+        refuse(rank,
+               "check_finite is for averages and sums without error_feedback, whose steps "
+               "are not left out by skip_nonfinite");
+    if (o.check_finite && backend.moves_devices)
+        refuse(rank, "check_finite is for gradients on the host");
     if (o.shard_state && (o.op == hvd::adasum || o.codec != hvd::codec::none))
         refuse(rank, "shard_state is for averages and sums without a codec");
 }
@@ -78,6 +84,7 @@ void say_options(const optimizer_options& o, Say&& say) {
     say("codec", o.codec.name());
     say("scale_local_gradients", text(o.scale_local_gradients));
     say("skip_nonfinite", text(o.skip_nonfinite));
+    say("check_finite", text(o.check_finite));
     say("synchronize_buffers", text(o.synchronize_buffers));
     say("shard_state", text(o.shard_state));
 }
