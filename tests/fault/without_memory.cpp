@@ -111,9 +111,10 @@ std::vector<form<Comm>> all_forms() {
          [](Comm& c, tensors& t) { c.broadcast_object_async(t.list, hvd::root{0}).wait(); }},
         {"allgather_object async",
          [](Comm& c, tensors& t) { c.allgather_object_async(t.list).wait(); }},
-        {"scatter_object async",
+        {"scatter_object received async",
          [](Comm& c, tensors&) {
-             c.scatter_object_async(std::vector<std::string>(std::size_t(c.size()), "one")).wait();
+             const std::size_t n = c.rank() == 0 ? std::size_t(c.size()) : 0;
+             c.scatter_object_async(std::vector(n, std::string("one"))).wait();
          }},
         {"plan_allreduce",
          [](Comm& c, tensors& t) {
