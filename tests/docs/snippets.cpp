@@ -208,6 +208,16 @@ void broadcast_object(communicator& world) {
     CHECK(classes == std::vector<std::string>{"coat", "shirt", "sandal"});
 }
 
+void broadcast_object_async(communicator& world) {
+    //! [broadcast_object_async]
+    std::string settings = world.rank() == 0 ? "rate = 0.1" : "";
+    auto pending = world.broadcast_object_async(settings, hvd::root{0});
+    std::vector<float> batch(1000, 1);  // prepared meanwhile
+    pending.wait();
+    //! [broadcast_object_async]
+    CHECK(settings == "rate = 0.1");
+}
+
 void copy_of_root(communicator& world) {
     const std::vector<std::string> mine{std::to_string(world.rank())};
     //! [copy_of_root]
@@ -242,6 +252,14 @@ void allgather_object(communicator& world) {
     //! [allgather_object]
     CHECK(hosts.size() == std::size_t(world.size()));
     CHECK(hosts[std::size_t(world.rank())] == name);
+}
+
+void allgather_object_async(communicator& world) {
+    //! [allgather_object_async]
+    auto pending = world.allgather_object_async(std::string("ready"));
+    const std::vector<std::string> all = pending.wait();
+    //! [allgather_object_async]
+    CHECK(all == std::vector<std::string>(std::size_t(world.size()), "ready"));
 }
 
 void fuse(communicator& world) {
@@ -750,6 +768,8 @@ HVD_TEST_SNIPPET(wait_all)
 HVD_TEST_SNIPPET(wait_any)
 HVD_TEST_SNIPPET(gather_object)
 HVD_TEST_SNIPPET(scatter_object)
+HVD_TEST_SNIPPET(broadcast_object_async)
+HVD_TEST_SNIPPET(allgather_object_async)
 HVD_TEST_SNIPPET(allreduce_with_rank)
 HVD_TEST_SNIPPET(communicators)
 HVD_TEST_SNIPPET(fused_gather)

@@ -49,6 +49,9 @@ public:
     time_point made = 0;       // known of an engine's, and if somebody observes the calls
     time_point ready = 0;      // known of an engine's if somebody observes them
     const queue_of_calls* queue = nullptr;
+    // Completes the arguments of a call that needs the result of an earlier one, in its turn. It
+    // may throw: then the call is not made. So the call is not made on the other ranks, either.
+    void (*at_turn)(queued&) = nullptr;
     shared<counted> owner;  // a session, or an engine: its queue knows
     shared<queued> behind;  // the next in the queue
 
@@ -329,6 +332,10 @@ private:
         while (const shared<queued> head = next()) finish(*head);
     }
 
+    static void take_turn(queued& head) {
+        if (head.at_turn != nullptr) head.at_turn(head);
+    }
+
     // The time of a call counts from its turn. Without a progress thread it counts from the first
     // wait: the program computes before it.
     void await(queued& head) {
@@ -347,8 +354,10 @@ private:
     void finish(queued& head) {
         std::exception_ptr failure;
         try {
+            const bool has_begun = std::exchange(under_way_, false);
+            if (!has_begun) take_turn(head);
             owner_.refuse_if_unusable(*head.op);
-            if (!std::exchange(under_way_, false)) begin(head, true);
+            if (!has_begun) begin(head, true);
             await(head);
             // The user's thread computes while the progress thread waits.
             owner_.finish(*head.op, head.limit, owner_.threaded() ? 2 : 1);
@@ -364,6 +373,7 @@ private:
         std::exception_ptr failure;
         try {
             if (!std::exchange(under_way_, true)) {
+                take_turn(head);
                 owner_.refuse_if_unusable(*head.op);
                 begin(head, is_awaited);
             }
