@@ -159,7 +159,7 @@ public:
     }
 
     named_plan plan_gradients(std::span<const flat_tensor> tensors, gradient_op op,
-                              const reduce_options& o, const named_gradients* named = nullptr) {
+                              const reduce_options& o, const bucket_inputs* named = nullptr) {
         std::vector<flat_tensor> list(tensors.begin(), tensors.end());
         return named_plan(
             [own = *this, list = std::move(list), op, how = first(), o = plain(o), named] {

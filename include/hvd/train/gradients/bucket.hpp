@@ -33,7 +33,7 @@ public:
             feedback_.emplace(comm, members_, parameters, options, std::move(question_));
             return;
         }
-        named_ = std::make_unique<named_gradients>(options.check_finite);
+        named_ = std::make_unique<bucket_inputs>(options.check_finite);
         for (const std::size_t i : members_) {
             gradients_.push_back(parameters[i].gradient);
             named_->add(parameters[i].gradient, parameters[i].name);
@@ -103,7 +103,7 @@ private:
     std::vector<flat_tensor> gradients_;  // and the answer, if there is a question
     reduce_options scales_;
     shared<step_question> question_;
-    std::unique_ptr<named_gradients> named_;        // the plan has its address
+    std::unique_ptr<bucket_inputs> named_;          // the plan has its address
     std::vector<std::byte> answer_;                 // one element
     gradient_wire wire_;                            // false: the gradients travel as they are
     std::optional<feedback_wire<Calls>> feedback_;  // instead of the others
