@@ -32,9 +32,9 @@ struct bucket_inputs : input_names {
 // The allreduce of a fused list, for tensors of one type that only their element_kind knows. It is
 // in place, and owns its storage.
 struct flat_allreduce : fused_storage, call {
-    // `named` outlives the call. Without it tensors have numbers.
+    // `inputs` outlives the call. Without it tensors have numbers.
     flat_allreduce(std::span<const flat_tensor> list, gradient_op how, const reduce_options& o,
-                   const bucket_inputs* named = nullptr)
+                   const bucket_inputs* inputs = nullptr)
         : buffer_{tensors, offsets} {
         describe(collective::allreduce, o.name);
         const element_kind& kind = list.front().kind();
@@ -64,10 +64,10 @@ struct flat_allreduce : fused_storage, call {
         op.entry.count = group_.bytes();
         op.entry.content = buffer_.content();
         op.inputs = tensors;
-        if (named != nullptr) {
-            op.checks_finite = named->checks_finite;
-            op.inputs = named->gradients;
-            op.names = named;
+        if (inputs != nullptr) {
+            op.checks_finite = inputs->checks_finite;
+            op.inputs = inputs->gradients;
+            op.names = inputs;
         }
         place();
     }
