@@ -142,7 +142,9 @@ public:
     }
 
     // From now on a call may ask for a look at its input. Without that, calls have nothing to ask.
-    void take_finite_checks() noexcept { traits_.observing.wanted |= observing::looks_at_input; }
+    void take_finite_checks() noexcept {
+        __atomic_fetch_or(&traits_.observing.wanted, observing::looks_at_input, __ATOMIC_RELAXED);
+    }
 
     // Where no thread does that, the queue goes on as far as it can without waiting. A failure is
     // that of a call, and for its request.
@@ -275,7 +277,8 @@ public:
     void start(operation& op) {
         transport* const t = traits_.transport.get();
         try {
-            if (traits_.observing.wanted != 0) look_at_begin(op);
+            if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0)
+                look_at_begin(op);
             const bool takes_lists = t != nullptr && t->choose(op);
             packs_ = op.pack != nullptr && !takes_lists;
             if (packs_ && op.in == nullptr && !op.entry.refused) provide_buffer(op);
@@ -310,7 +313,8 @@ public:
         } catch (...) {
             fail(op);
         }
-        if (traits_.observing.wanted != 0) observe(op, observed_moment::end);
+        if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0)
+            observe(op, observed_moment::end);
     }
 
     // Advances a call as far as possible without waiting. It returns true when the call is over. If
@@ -332,7 +336,8 @@ public:
         } catch (...) {
             fail(op);
         }
-        if (traits_.observing.wanted != 0) observe(op, observed_moment::end);
+        if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0)
+            observe(op, observed_moment::end);
         return true;
     }
 

@@ -159,13 +159,13 @@ public:
     }
 
     named_plan plan_gradients(std::span<const flat_tensor> tensors, gradient_op op,
-                              const reduce_options& o, const named_gradients* named = nullptr) {
+                              const reduce_options& o, const bucket_inputs* inputs = nullptr) {
         std::vector<flat_tensor> list(tensors.begin(), tensors.end());
         return named_plan(
-            [own = *this, list = std::move(list), op, how = first(), o = plain(o), named] {
+            [own = *this, list = std::move(list), op, how = first(), o = plain(o), inputs] {
                 auto named = own.at(own.plans_, how);
                 return start_call(named, collective::allreduce, o,
-                                  [&] { return flat_allreduce(list, op, o, named); });
+                                  [&] { return flat_allreduce(list, op, o, inputs); });
             });
     }
     template <class X, class Op, class View>

@@ -34,12 +34,10 @@ public:
     // Plans the reduction of tensors of one type, which are a list or one.
     plan<any_backend> plan_gradients(std::span<const flat_tensor> list, gradient_op how,
                                      const reduce_options& o,
-                                     const named_gradients* named = nullptr) {
-        const auto held = access::hold(*this, collective::allreduce);
+                                     const bucket_inputs* inputs = nullptr) {
         auto made =
-            make(collective::allreduce, o, [&] { return flat_allreduce(list, how, o, named); });
-        // No call is under way.
-        if (named != nullptr && named->checks_finite)
+            make(collective::allreduce, o, [&] { return flat_allreduce(list, how, o, inputs); });
+        if (inputs != nullptr && inputs->checks_finite)
             static_cast<call_driver&>(*session_).take_finite_checks();
         return made;
     }

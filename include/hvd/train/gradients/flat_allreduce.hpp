@@ -12,14 +12,14 @@
 namespace hvd::inline v0::detail {
 
 // The gradients of a bucket, with their names, for those who look at them before they travel.
-struct named_gradients : input_names {
+struct bucket_inputs : input_names {
     bool checks_finite;                 // also where the communicator does not
     std::vector<tensor_ref> gradients;  // their numbers are places in `names`
     std::vector<std::string> names;
 
-    explicit named_gradients(bool checks) : checks_finite(checks) {
+    explicit bucket_inputs(bool checks) : checks_finite(checks) {
         name = [](const input_names& self, std::size_t number) {
-            return text("gradient '", static_cast<const named_gradients&>(self).names[number], "'");
+            return text("gradient '", static_cast<const bucket_inputs&>(self).names[number], "'");
         };
     }
     void add(const flat_tensor& gradient, const std::string& called) {
@@ -32,9 +32,9 @@ struct named_gradients : input_names {
 // The allreduce of a fused list, for tensors of one type that only their element_kind knows. It is
 // in place, and owns its storage.
 struct flat_allreduce : fused_storage, call {
-    // `named` outlives the call. Without it tensors have numbers.
+    // `inputs` outlives the call. Without it tensors have numbers.
     flat_allreduce(std::span<const flat_tensor> list, gradient_op how, const reduce_options& o,
-                   const named_gradients* named = nullptr)
+                   const bucket_inputs* inputs = nullptr)
         : buffer_{tensors, offsets} {
         describe(collective::allreduce, o.name);
         const element_kind& kind = list.front().kind();
@@ -64,10 +64,10 @@ struct flat_allreduce : fused_storage, call {
         op.entry.count = group_.bytes();
         op.entry.content = buffer_.content();
         op.inputs = tensors;
-        if (named != nullptr) {
-            op.checks_finite = named->checks_finite;
-            op.inputs = named->gradients;
-            op.names = named;
+        if (inputs != nullptr) {
+            op.checks_finite = inputs->checks_finite;
+            op.inputs = inputs->gradients;
+            op.names = inputs;
         }
         place();
     }

@@ -14,7 +14,7 @@ namespace hvd::inline v0::detail {
 
 // The abilities of a backend, for code that does not know it.
 struct backend_abilities {
-    bool reduces_float16, reduces_bfloat16, moves_devices;
+    bool reduces_float16, reduces_bfloat16, moves_devices, compares_calls;
 
     bool reduces_wire(gradient_codec codec) const {
         if (codec.travels_as<float16>()) return reduces_float16;
@@ -25,7 +25,7 @@ struct backend_abilities {
 template <class Backend>
 constexpr backend_abilities abilities_of = {reduces_wire_of<Backend>(hvd::codec::cast<float16>),
                                             reduces_wire_of<Backend>(hvd::codec::cast<bfloat16>),
-                                            device_backend<Backend>};
+                                            device_backend<Backend>, !is_direct<Backend>};
 
 inline void check_options(int rank, const optimizer_options& o, const backend_abilities& backend) {
     if (o.backward_passes_per_step < 1)
@@ -52,6 +52,10 @@ inline void check_options(int rank, const optimizer_options& o, const backend_ab
                "are not left out by skip_nonfinite");
     if (o.check_finite && backend.moves_devices)
         refuse(rank, "check_finite is for gradients on the host");
+    if (o.check_finite && !backend.compares_calls)
+        refuse(rank,
+               "check_finite is for ranks that tell each other of their calls; those of "
+               "direct<> don't");
     if (o.shard_state && (o.op == hvd::adasum || o.codec != hvd::codec::none))
         refuse(rank, "shard_state is for averages and sums without a codec");
 }
