@@ -255,6 +255,24 @@ class ManyHosts(LauncherTest):
         self.assertTrue((self.folder / "again").exists())
         self.assertEqual((self.folder / "calls").read_text(), "a\n")
 
+    def test_a_connection_that_ends_with_0_is_no_success(self):
+        for hosts in (("-H", "a:2"), ("-H", "localhost:1,b:1"), ("-H", "a:2,b:1", "--min-np", 1)):
+            for how, code in (("true {host} {command}", 255), ("sh -c 'sleep 0.2; exit 0' {command}", 255), ("sh -c 'exit 3' {command}", 3)):
+                with self.subTest(hosts=hosts, how=how):
+                    ended = self.run_it(*hosts, "--ssh-command", how, "sleep", 3)
+                    self.assertEqual(ended.returncode, code, ended.stderr)
+                    self.assertIn("was not started", ended.stderr)
+
+    def test_ranks_fail_whose_connection_ends_with_0(self):
+        (self.folder / "quits").write_text('#!/bin/sh\nexec 3<&0\nsetsid sh -c "$1" <&3 &\nwhile ! [ -e here.0 -a -e here.1 ]; do sleep 0.02; done\nkill -9 $!\nexit 0\n')
+        (self.folder / "quits").chmod(0o755)
+        for hosts in (("-H", "a:2"), ("-H", "a:2,localhost:1")):
+            ended = self.run_it(*hosts, "--ssh-command", "./quits {command}", "--kill-after", 1, "sh", "-c", STAYS)
+            self.assertEqual(ended.returncode, 255, ended.stderr)
+            self.assertRegex(ended.stderr, "rank [01] on a failed with its connection's exit code 0")
+            for file in self.folder.glob("here.*"):
+                file.unlink()
+
     def test_others_are_heard_when_a_process_is_killed_that_writes_to_the_connection(self):
         job = self.start_it("-H", "a:2", "--ssh-command", FAKE_SSH, "sh", "-c",
                             "touch here.$HVD_RANK; if [ $HVD_RANK = 1 ]; then while ! [ -e killed ]; do sleep 0.05; done; echo one; exit; fi; "

@@ -135,6 +135,12 @@ class Options(CommandLine):
         for option in ("--hostfile", "-hostfile"):
             self.assertEqual([host for host, *_ in self.placed(option, "hosts")], ["a", "a", "a", "b", "here", "c"])
 
+    def test_hostfiles_of_windows(self):
+        (self.folder / "hosts").write_bytes(b"\xef\xbb\xbfa slots=2\r\nb\r\n")
+        self.assertEqual([host for host, *_ in self.placed("--hostfile", "hosts")], ["a", "a", "b"])
+        (self.folder / "hosts").write_bytes("a\n".encode("utf-16"))
+        self.assert_refused(["--hostfile", "hosts", "./train"], r'hosts:1: "\xff\xfea\x00": this is no name of a host')
+
     def test_hostfiles_of_other_launchers_are_read(self):
         for text, hosts in {"a slots = 2 max-slots=2\nb count=1\nc cpu=1": "aabc",  # Open MPI
                             "a\na\nb": "aab",  # PBS, LSF, Slurm's SLURM_HOSTFILE

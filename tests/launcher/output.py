@@ -124,7 +124,7 @@ class Output(LauncherTest):
         self.assertEqual(job.wait(PATIENCE), 0)
 
     def test_a_rank_elsewhere_gets_the_input_as_it_is(self):
-        given = bytes(range(256)) * 20 + b"\\c%s\nend\n" + b"\n" * 3
+        given = bytes(range(256)) * 2000 + b"\\c%s\nend\nKILL *\n" + b"\n" * 3
         for ranks, host in ((1, "a"), (2, "a:2"), (3, "a:1,localhost:2")):
             ended = self.with_input(given, "-H", host, "--ssh-command", FAKE_SSH, "--stdin", "sh", "-c", "cat >in.$HVD_RANK")
             self.assertEqual((ended.returncode, ended.stderr), (0, b""))
@@ -133,6 +133,11 @@ class Output(LauncherTest):
         self.assertEqual(self.with_input(lines, "-H", "a:2", "--ssh-command", FAKE_SSH, "--stdin", "sh", "-c", "head -c 5; exit 7").returncode, 7)
         self.assertEqual(self.with_input(lines, "-H", "a:2", "--ssh-command", FAKE_SSH, "--stdin", "--kill-after", 1, "sh", "-c",
                                          "[ $HVD_RANK = 1 ] && exit 6; exec sleep 1000").returncode, 6)
+
+    def test_a_long_line_is_waited_for(self):
+        for hosts in (("-np", 1), ("-H", "a", "--ssh-command", FAKE_SSH)):
+            ended = self.run_it(*hosts, "sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x; sleep 0.4; echo y")
+            self.assertEqual(ended.stdout, "[0]<stdout>:" + "x" * 100_000 + "y\n")
 
     def test_output_from_another_host_is_that_of_a_rank_here(self):
         every = bytes(range(256)) * 300

@@ -9,7 +9,7 @@ namespace {
 
 // The tools of the other host come first, so that one that is not there is named.
 constexpr std::string_view look_for_tools =
-    R"sh(for c in setsid mktemp mkfifo dd cat rm sleep; do
+    R"sh(for c in setsid mktemp mkfifo dd wc cat rm sleep; do
   command -v $c >/dev/null || { echo hvdrun: this host has no $c >&2; exit 125; }
 done
 )sh";
@@ -32,6 +32,9 @@ trap 'exit 125' HUP INT PIPE TERM
 
 // look() finds ranks whose shell has been killed, which can't tell their end: the sleep lets this
 // shell learn which of its children have ended.
+//
+// store() keeps so many bytes of input that follow a line. A shell reads its input byte by byte, and
+// so no further than the line; dd reads them at once, and perhaps in parts.
 //
 // 4 is the connection. Who writes to it takes the only line of 7 before, and puts it back. 8 is the
 // input of a rank. A process that ends while it has the turn would stop the others: those who write
@@ -75,11 +78,22 @@ pump() {
 }
 feed() {
   trap '' PIPE
-  while IFS= read -r x <&8 && [ "$x" != end ]; do
-    printf '%b' "${x#d}" 2>/dev/null || { frame f $1 1; exit; }
+  while read -r x <&8 && [ "$x" != end ]; do
+    cat "$d/in" 2>/dev/null || { frame f $1 1; exit; }
     frame f $1 0
   done
 }
+store() {
+  n=0 m=-1
+  printf '' >"$d/in"
+  while [ $n -lt $1 ] && [ $n -gt $m ]; do
+    m=$n
+    dd bs=$(($1 - $n)) count=1 >>"$d/in"
+    n=$(wc -c <"$d/in")
+  done
+  echo more >&8
+  [ $n -ge $1 ]
+} 2>/dev/null
 send() { kill -$1 -$2 || kill -$1 $2; } 2>/dev/null
 signal() {
   [ "$1 $2" != 'KILL *' ] || : >"$d/killed"
@@ -206,7 +220,11 @@ while IFS= read -r l; do
     .*) s=$s${l#.}$n ;;
     'start '*) start ${l#start }; s= ;;
     look) look ;;
-    'in '*) printf '%s\n' "${l#in }" >&8 ;;
+    'in end') echo end >&8 ;;
+    'in '*) store ${l#in } || {
+      echo "hvdrun: this host has no room for the input of a rank in $d" >&2
+      exit 125
+    } ;;
     [A-Z]*\ [0-9]*|KILL\ \*) signal ${l% *} "${l##* }" ;;
   esac
 done
@@ -255,19 +273,8 @@ std::string signal_line(int number, std::string_view signal) {
     return std::string(signal) + " " + std::to_string(number) + "\n";
 }
 
-// The shell's printf makes bytes of it. Those that are no plain characters come as octal numbers.
-std::string input_line(std::string_view bytes) {
-    std::string result = "in d";
-    for (const char c : bytes) {
-        const auto byte = static_cast<unsigned char>(c);
-        const bool is_plain = c == ' ' || c == '.' || c == ',' || (c >= '0' && c <= '9') ||
-                              (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-        if (is_plain) result += c;
-        else
-            for (const int part : {-1, -2, byte >> 6, byte >> 3 & 7, byte & 7})
-                result += part == -1 ? '\\' : part == -2 ? '0' : char('0' + part);
-    }
-    return result + "\n";
+std::string input_of(std::string_view bytes) {
+    return "in " + std::to_string(bytes.size()) + "\n" + std::string(bytes);
 }
 
 std::string end_of_input_line() { return "in end\n"; }

@@ -12,7 +12,7 @@ namespace hvdrun {
 
 // The agent is a shell on another host, at the other end of that host's one connection. It starts
 // the ranks of the host, and ends them when the connection ends or when it is killed. It gets
-// lines: a rank's script, signals, input. It sends frames, each behind the connection's key: see
+// lines: a rank's script, signals, and how many bytes of input follow. It sends frames, each behind the connection's key: see
 // frames.hpp.
 
 // The same for all ranks of a host.
@@ -35,8 +35,8 @@ std::string signal_line(int number, std::string_view signal);
 constexpr std::string_view kill_all_lines = "\nKILL *\n";
 
 // At most so many bytes of a rank's standard input are on their way at a time.
-constexpr std::size_t most_input = 800;
-std::string input_line(std::string_view bytes);
+constexpr std::size_t most_input = 1 << 15;
+std::string input_of(std::string_view bytes);
 std::string end_of_input_line();
 
 // The agent looks for ranks whose end nobody would tell.

@@ -93,6 +93,7 @@ void connection::look(screen& to) {
     while (read_some(to)) {
     }
     read_errors(to);
+    how.is_cut_off = true;
     const std::map<int, rank*> left = ranks_;
     for (const auto& [number, one] : left) one->lose(how, to);
 }

@@ -93,6 +93,18 @@ std::string read_line(std::string_view text, host_list& hosts) {
     return "";
 }
 
+// A byte that can't be seen is shown as its number.
+std::string visible(std::string_view text) {
+    static constexpr char digits[] = "0123456789abcdef";
+    std::string result;
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if ((byte >= ' ' && byte < 0x7f) || c == '\t') result += c;
+        else result += {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
+    }
+    return result;
+}
+
 }  // namespace
 
 host_list read_hostfile(const std::string& path) {
@@ -101,10 +113,12 @@ host_list read_hostfile(const std::string& path) {
     host_list result;
     int number = 0;
     for (std::string line; std::getline(file, line);) {
-        ++number;
+        // Editors of Windows begin a file with a mark.
+        if (++number == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
         const std::string why = read_line(std::string_view(line).substr(0, line.find('#')), result);
         if (!why.empty())
-            throw usage_failure(path + ":" + std::to_string(number) + ": \"" + line + "\": " + why);
+            throw usage_failure(path + ":" + std::to_string(number) + ": \"" + visible(line) +
+                                "\": " + why);
     }
     if (file.bad()) throw usage_failure("--hostfile " + path + ": the file cannot be read");
     if (result.empty()) throw usage_failure("--hostfile " + path + ": the file names no host");

@@ -62,6 +62,14 @@ slot_rules slot_rules_of(const options& o, int ranks) {
             .cooldown = o.cooldown};
 }
 
+// Ranks elsewhere run in the folder of the same name.
+std::string own_folder() {
+    std::error_code error;
+    const std::filesystem::path path = std::filesystem::current_path(error);
+    if (error) throw failure(1, "the folder of hvdrun cannot be named: " + error.message());
+    return path.string();
+}
+
 // The beginning of each frame of a connection.
 std::string new_key() {
     std::random_device number;
@@ -175,9 +183,8 @@ connection& job::connection_to(const placement& where) {
     const std::string key = new_key();
     connection& made = connections_.emplace_back(where.host, where.rank, key);
     made.open(remote_command(options_.ssh_command, where.host),
-              agent_script({key, secret_.digits(), forwarded(options_),
-                            std::filesystem::current_path().string(), options_.program,
-                            options_.kill_after}));
+              agent_script({key, secret_.digits(), forwarded(options_), own_folder(),
+                            options_.program, options_.kill_after}));
     guard_.watch(made.id());
     signal_watch::kill_at_second(made.id(), made.input());
     return made;
@@ -258,7 +265,7 @@ void job::take_signals() {
 
 // Rank 0 gets what it has room for, and hvdrun reads no further.
 void job::pass_input() {
-    char bytes[4096];
+    char bytes[most_input];
     std::size_t room = sizeof bytes;
     for (const rank& one : ranks_)
         if (one.takes_input()) room = std::min(room, one.room_for_input());

@@ -184,7 +184,7 @@ std::string job::failure_of(const rank& one) const {
     if (!one.has_started())
         return name_of(one.where()) + " was not started: " + for_shell(options_.ssh_command[0]) +
                " ended with " + one.how().description() +
-               (one.how().code == 255 ? "; " + remedy_of_ssh(one.where().host) : "");
+               (one.how().exit_code() == 255 ? "; " + remedy_of_ssh(one.where().host) : "");
     return name_of(one.where()) + " failed with " + one.how().description() + ", " +
            short_time(one.ended_at() - one.started_at()) + " after its start";
 }

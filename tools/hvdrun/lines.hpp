@@ -55,6 +55,7 @@ public:
 
     // True while a line has no end yet.
     bool has_part() const { return whole_characters(kept_) > 0; }
+    std::size_t part_size() const { return kept_.size(); }
     // Calls `take` for the part of a line that has no end yet.
     template <class F>
     void show_part(F&& take) {

@@ -18,7 +18,9 @@ namespace hvdrun {
 namespace {
 
 constexpr int colours[] = {36, 33, 32, 35, 34, 31};
-constexpr double time_for_newline = 0.1;
+// A prompt is short; the rest of a long line is on its way.
+constexpr double time_for_newline = 0.1, time_for_long_line = 1;
+constexpr std::size_t longest_prompt = 4096;
 constexpr std::size_t bytes_at_once = 1 << 16;
 
 bool is_terminal(int stream) {
@@ -100,12 +102,14 @@ void rank_stream::add(std::string_view bytes, screen& to) {
         take(line, to);
         part_since_ = 0;
     });
-    if (part_since_ == 0) part_since_ = seconds();
+    if (part_since_ == 0 || lines_.part_size() > longest_prompt) part_since_ = seconds();
     to.flush();
 }
 
 void rank_stream::show_part(double now, screen& to) {
-    if (!has_part() || now < part_since_ + time_for_newline) return;
+    const bool is_long = lines_.part_size() > longest_prompt;
+    if (!has_part() || now < part_since_ + (is_long ? time_for_long_line : time_for_newline))
+        return;
     part_since_ = 0;
     lines_.show_part([&](const line_part& part) { take(part, to); });
     to.flush();

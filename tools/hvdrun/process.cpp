@@ -134,7 +134,9 @@ process start(const words& program, const environment& variables, bool with_inpu
 }
 
 std::string ending::description() const {
-    if (signal == 0) return "exit code " + std::to_string(code);
+    if (signal == 0)
+        return (is_cut_off && code == 0 ? "its connection's exit code " : "exit code ") +
+               std::to_string(code);
     const char* name = sigabbrev_np(signal);
     return "signal " + std::to_string(signal) +
            (name == nullptr ? "" : std::string(" (SIG") + name + ")");

@@ -29,9 +29,14 @@ process start(const words& program, const environment& variables, bool with_inpu
 struct ending {
     int code = 0;    // of exit
     int signal = 0;  // 0, or the signal that ended it
+    // The connection to its host has ended so, and nobody has told the end of the process.
+    bool is_cut_off = false;
 
-    bool is_failure() const { return code != 0 || signal != 0; }
-    int exit_code() const { return signal != 0 ? 128 + signal : code; }
+    bool is_failure() const { return code != 0 || signal != 0 || is_cut_off; }
+    // Of a connection that ends with 0, the exit code is that of ssh when it loses one.
+    int exit_code() const {
+        return signal != 0 ? 128 + signal : is_cut_off && code == 0 ? 255 : code;
+    }
     std::string description() const;
 };
 

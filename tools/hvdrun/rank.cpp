@@ -54,7 +54,7 @@ void rank::give_input(std::string_view bytes) {
         return write_input();
     }
     has_room_ = false;
-    connection_->send(input_line(bytes));
+    connection_->send(input_of(bytes));
 }
 
 void rank::end_input() {
