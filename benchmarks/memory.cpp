@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Measures the machine's memory: the bytes per second that copying, scaling, adding and STREAM's
-// triad read and write, on each number of ranks at once. The last copy is the limit that other
-// benchmarks compare with.
+// Measures the machine's memory: the bytes per second that copying, scaling, adding, STREAM's triad
+// and the look for numbers that are not finite read and write, on each number of ranks at once. The
+// last copy is the limit that other benchmarks compare with.
 #include "support/bandwidth.hpp"
 #include "support/program.hpp"
 

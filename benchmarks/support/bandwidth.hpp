@@ -5,6 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include <hvd/kernel/not_finite.hpp>
+
 #include "measure.hpp"
 
 namespace bench {
@@ -33,6 +35,12 @@ inline constexpr memory_kernel memory_kernels[] = {
     {"triad", 3,
      [](float* a, const float* b, const float* c, std::size_t n) {
          for (std::size_t i = 0; i < n; ++i) a[i] = b[i] + 3.0f * c[i];
+     }},
+    // The look of .check_finite at an input.
+    {"check", 1,
+     [](float* a, const float* b, const float*, std::size_t n) {
+         const std::byte* const data = reinterpret_cast<const std::byte*>(b);
+         a[0] = float(hvd::detail::first_not_finite(hvd::dtype::float32, data, n));
      }},
 };
 

@@ -57,6 +57,7 @@ class usage_error;
 class mismatch_error;
 class peer_error;
 class timeout_error;
+class not_finite_error;
 class library_error;
 class mpi_error;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <atomic>
 #include <chrono>
 #include <coroutine>
 #include <memory>
@@ -176,6 +177,114 @@ TEST_CASE("test() on a later call completes the earlier ones on the way") {
         one.wait();
     });
 }
+
+TEST_CASE("progress() alone completes calls that nobody waits for, in their order") {
+    on_every_transport([](auto& comm) {
+        std::vector<std::vector<int>> x(4);
+        std::vector<hvd::request> pending;
+        std::vector<std::size_t> order;
+        std::atomic<std::size_t> complete{0};
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            x[i].assign(i % 2 == 0 ? 100003 : 10, 1);
+            pending.push_back(comm.allreduce_async(x[i], hvd::sum));
+            pending.back().then([&, i](const std::exception_ptr& failure) {
+                CHECK(!failure);
+                order.push_back(i);
+                ++complete;
+            });
+        }
+        while (complete < x.size()) {
+            comm.progress();
+            std::this_thread::yield();
+        }
+        CHECK(order == std::vector<std::size_t>{0, 1, 2, 3});
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            CHECK(x[i] == std::vector<int>(x[i].size(), comm.size()));
+            CHECK(pending[i].test());
+        }
+        comm.progress();  // there is nothing to do
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("the submission of a call drives those that were made before it") {
+    on_every_transport([](auto& comm) {
+        auto gate = comm.duplicate();
+        std::vector<int> x(100003, 1);
+        std::atomic<bool> is_over{false};
+        hvd::request early = comm.allreduce_async(x, hvd::sum);
+        early.then([&](const std::exception_ptr&) { is_over = true; });
+        std::vector<hvd::request> later;
+        for (int all = 0; all == 0; later.push_back(comm.barrier_async())) {
+            all = is_over ? 1 : 0;
+            gate.allreduce(all, hvd::min);
+        }
+        CHECK(x == std::vector<int>(100003, comm.size()));
+        hvd::wait_all(later);
+        check_that_it_works(comm);
+    });
+}
+
+#if !defined(HVD_TEST_QUEUES)  // which tell nobody of a rank that gives up
+TEST_CASE("a rank that gives up ends a call that progress() drives, and the wait tells it") {
+    on_every_transport_from(2, [](auto& comm) {
+        auto doomed = comm.duplicate();
+        if (comm.rank() == 0) {
+            std::vector<int> x(100, 1);
+            hvd::request pending = doomed.allreduce_async(x, hvd::sum);
+            comm.barrier();
+            while (!doomed.is_given_up()) {
+                doomed.progress();
+                std::this_thread::yield();
+            }
+            const auto e = thrown<hvd::peer_error>([&] { pending.wait(); });
+            if (e) CHECK(contains(e->what(), "it called abort(): no data"));
+            doomed.progress();
+        } else {
+            comm.barrier();
+            if (comm.rank() == comm.size() - 1) doomed.abort("no data");
+        }
+        comm.barrier();
+    });
+}
+#endif
+
+TEST_CASE("progress() is refused inside a call where it would do something") {
+    on_every_transport([](auto& comm) {
+        std::vector<int> x(3, 1);
+        int refusals = 0;
+        comm.allreduce(x, [&](int a, int b) {
+            try {
+                comm.progress();
+            } catch (const hvd::usage_error& e) {
+                CHECK(contains(e.what(), "progress"));
+                ++refusals;
+            }
+            return a + b;
+        });
+        CHECK((refusals == 0 || refusals == 3 * (comm.size() - 1)));
+        check_that_it_works(comm);
+    });
+}
+
+#if defined(HVD_TEST_QUEUES)
+TEST_CASE("the time of a call that only progress() drives counts from the wait for it") {
+    using namespace std::chrono_literals;
+    run_queues(2, [](auto& comm) {
+        auto gate = comm.duplicate();
+        std::vector<int> x(10, 1);
+        if (comm.rank() == 1) gate.barrier();
+        auto pending = comm.allreduce_async(x, hvd::sum, {.timeout = 1s});
+        if (comm.rank() == 0) {
+            const auto end = std::chrono::steady_clock::now() + 1200ms;
+            while (std::chrono::steady_clock::now() < end) comm.progress();
+            gate.barrier();
+        }
+        pending.wait();
+        CHECK(x == std::vector<int>(10, 2));
+    });
+}
+#endif
 
 TEST_CASE("a blocking call waits for the asynchronous ones before it") {
     on_every_transport([](auto& comm) {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <chrono>
+#include <cmath>
+#include <complex>
+#include <cstring>
+#include <limits>
 #include <stdexcept>
 
 #include "disagreement.hpp"
@@ -434,6 +438,173 @@ TEST_CASE("the first exception of a callable is thrown, and nothing is reduced a
         expect_one("allreduce", [&] { comm.allreduce(x, failing); });
         expect_one("reduce", [&] { comm.reduce(x, failing); });
         expect_one("reduce_scatter", [&] { comm.reduce_scatter(x, failing); });
+    });
+}
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+const double nan_value = std::nan("");
+
+// Every rank throws the same about the input of rank `source`. Then calls work.
+template <class Comm, class F>
+void expect_not_finite(Comm& comm, int source, const std::string& tensor, std::size_t index,
+                       double value, F call) {
+    if (const auto e = thrown<hvd::not_finite_error>(call)) {
+        INFO(std::string(e->what()));
+        CHECK(e->rank() == comm.rank());
+        CHECK(e->source() == source);
+        CHECK(e->tensor() == tensor);
+        CHECK(e->index() == index);
+        CHECK(std::isnan(e->value()) == std::isnan(value));
+        if (!std::isnan(value)) CHECK(e->value() == value);
+        CHECK(contains(e->what(),
+                       "the input of rank " + std::to_string(source) + " is not finite: "));
+        CHECK(contains(e->what(), " at element " + std::to_string(index)));
+    }
+    check_that_it_works(comm);
+}
+
+template <class T, class Comm>
+void reduce_with_bad_value(Comm& comm, std::size_t n, std::size_t at, int source, double value) {
+    CAPTURE(n);
+    CAPTURE(at);
+    std::vector<T> x(n, T(1.0f));
+    const auto ones = x;
+    if (comm.rank() == source) x[at] = T(float(value));
+    const auto before = x;
+    const auto expect = [&](auto call) {
+        expect_not_finite(comm, source, "", at, value, call);
+        const bool is_as_before = std::memcmp(x.data(), before.data(), n * sizeof(T)) == 0;
+        CHECK(is_as_before);
+    };
+    expect([&] { comm.allreduce(x, hvd::sum); });
+    expect([&] { comm.allreduce(x, hvd::max); });
+    expect([&] { comm.allreduce_async(x, hvd::average).wait(); });
+    expect([&] { comm.reduce(x, hvd::sum, hvd::root{comm.size() - 1}); });
+    expect([&] { comm.reduce_scatter(x, hvd::sum); });
+    expect([&] { comm.reduce_scatter_async(x, hvd::sum).wait(); });
+    auto out = ones;
+    expect([&] { comm.allreduce(std::as_const(x), out, hvd::sum); });
+    CHECK(std::memcmp(out.data(), ones.data(), n * sizeof(T)) == 0);
+}
+
+constexpr hvd::communicator_options checking = {.check_finite = true};
+
+}  // namespace
+
+TEST_CASE("every rank is told who brought the first bad value, and where") {
+    on_every_transport(
+        [](auto& comm) {
+            const int last = comm.size() - 1;
+            for (const std::size_t at : {0, 4, 6}) {
+                reduce_with_bad_value<float>(comm, 7, at, 0, nan_value);
+                reduce_with_bad_value<double>(comm, 7, at, last, infinity);
+            }
+            reduce_with_bad_value<hvd::float16>(comm, 5, 3, last, -infinity);
+            reduce_with_bad_value<hvd::bfloat16>(comm, 5000, 4999, last / 2, nan_value);
+            constexpr std::size_t large = 300000;  // several chunks
+            for (const std::size_t at : {std::size_t(65536), large - 1})
+                reduce_with_bad_value<float>(comm, large, at, last, -infinity);
+        },
+        checking);
+}
+
+TEST_CASE("of several ranks with bad values all are told of the lowest, and of its first") {
+    on_every_transport_from(
+        2,
+        [](auto& comm) {
+            for (const std::size_t n : {std::size_t(64), std::size_t(100000)})
+                for (int time = 0; time < 3; ++time) {
+                    std::vector<double> x(n, 1);
+                    if (comm.rank() > 0) {
+                        x[n - 1 - rank_of(comm)] = infinity;
+                        x[n - 1] = nan_value;
+                    }
+                    expect_not_finite(comm, 1, "", n - 2, infinity,
+                                      [&] { comm.allreduce(x, hvd::sum, {.name = "loss"}); });
+                }
+            std::vector<float> x(10, float(nan_value));
+            const auto without_room = [&] {
+                std::vector<float> out(comm.rank() == 1 ? 9 : 10);
+                comm.allreduce(std::as_const(x), out, hvd::sum);
+            };
+            expect_refusal(comm, 1, "output has 9 elements", without_room);
+        },
+        checking);
+}
+
+TEST_CASE("bad values of lists, of tensors with gaps and of plans have the user's indexes") {
+    on_every_transport(
+        [](auto& comm) {
+            const int last = comm.size() - 1;
+            const bool mine = comm.rank() == last;
+            std::vector<int> ints(5, -1);  // each bit of them
+            std::vector<float> a(1000, 1), b(3, 1), wide(60, 1);
+            std::vector<double> c(70000, 1);
+            std::vector<std::complex<float>> z(4, {1, 1});
+            const auto gaps = hvd::view(wide.data(), hvd::shape(5, 3), hvd::strides(12, 2));
+            const auto expect = [&](const char* tensor, std::size_t at, auto& x, std::size_t place,
+                                    auto value, auto call) {
+                const auto before = x[place];
+                if (mine) x[place] = value;
+                expect_not_finite(comm, last, tensor, at, nan_value, call);
+                x[place] = before;
+            };
+            const auto nan = float(nan_value);
+            auto list = [&] { return hvd::fuse(ints, a, c, b, z); };
+            const auto in_each_place = [&](auto call) {
+                expect("tensor 1", 999, a, 999, nan, call);
+                expect("tensor 2", 69999, c, 69999, nan_value, call);
+                expect("tensor 3", 0, b, 0, nan, call);
+                expect("tensor 4", 2, z, 2, std::complex<float>(0, nan), call);
+            };
+            in_each_place([&] { comm.allreduce(list(), hvd::sum); });
+            in_each_place([&] { comm.allreduce_async(list(), hvd::sum).wait(); });
+            in_each_place([&] { comm.reduce(list(), hvd::sum); });
+            in_each_place([&] { comm.reduce_scatter(list(), hvd::sum); });
+            expect("", 4, wide, 14, nan, [&] { comm.allreduce(gaps, hvd::sum); });
+            expect("", 4, wide, 14, nan, [&] { comm.reduce(gaps, hvd::sum); });
+            expect("", 4, wide, 14, nan, [&] { comm.reduce_scatter(gaps, hvd::sum); });
+            expect("tensor 1", 4, wide, 14, nan,
+                   [&] { comm.allreduce(hvd::fuse(b, gaps), hvd::sum); });
+            wide[1] = nan;  // in a gap
+            comm.allreduce(gaps, hvd::max);
+
+            auto plan = comm.plan_allreduce(hvd::fuse(b, a), hvd::average, {.name = "step"});
+            for (int run = 0; run < 2; ++run) {
+                expect("tensor 1", 17, a, 17, nan, [&] { plan.run(); });
+                expect("tensor 0", 2, b, 2, nan, [&] { plan.run_async().wait(); });
+                plan.run();
+                CHECK(a[17] == 1);
+            }
+            const auto codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>);
+            auto coded = comm.plan_allreduce(hvd::fuse(b, a), hvd::average, {}, codec);
+            expect("tensor 1", 5, a, 5, nan, [&] { coded.run(); });
+            coded.run();
+            CHECK(a[5] == 1);
+        },
+        checking);
+}
+
+TEST_CASE("integers, other collectives and communicators without the option pass everything on") {
+    const auto reduce_everything = [](auto& comm) {
+        std::vector<std::uint32_t> bits(1000, 0xffffffffu);
+        comm.allreduce(bits, hvd::bit_and);
+        CHECK(bits[999] == 0xffffffffu);
+        std::vector<float> x(10, float(infinity));
+        comm.broadcast(x);
+        CHECK(comm.allgather(x).values.back() == float(infinity));
+        CHECK(comm.allreduce_with_rank(infinity, hvd::max).rank == 0);
+        comm.scan(x, hvd::max);
+        CHECK(x[9] == float(infinity));
+    };
+    on_every_transport(reduce_everything, checking);
+    on_every_transport([&](auto& comm) {
+        reduce_everything(comm);
+        std::vector<float> x(10, float(infinity));
+        comm.allreduce(x, hvd::sum);
+        CHECK(x[9] == float(infinity));
     });
 }
 

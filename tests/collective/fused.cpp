@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <list>
+#include <numeric>
 
 #include "disagreement.hpp"
 #include "reference.hpp"
@@ -389,6 +390,135 @@ TEST_CASE("fused reduce_scatter of a runtime list") {
     });
 }
 
+TEST_CASE("fused scatter gives each rank its rows of each of the root's tensors") {
+    on_every_transport([](auto& comm) {
+        const int size = comm.size();
+        for (int root = 0; root < size; ++root) {
+            const bool is_root = comm.rank() == root;
+            model m(is_root ? root : 100 + comm.rank(), is_root ? 1003 : 0);
+            std::vector<std::vector<int>> list(3);
+            for (std::size_t i = 0; is_root && i < 3; ++i) list[i].assign(i * 7, int(i) + root);
+            const auto all = hvd::fuse(m.weights, m.half, m.row_view(), m.column(), list, m.scalar);
+            const auto size_at = [&](std::size_t n) { return part(n, comm.rank(), size).count; };
+            const auto first_at = [&](std::size_t n) { return part(n, comm.rank(), size).first; };
+            const auto check = [&](const auto& weights, const auto& half, const auto& rows,
+                                   const auto& column, const auto& lists, const auto& scalar) {
+                CHECK(wrong_input<float>(weights, size_at(1003), root, first_at(1003)) == 0);
+                CHECK(wrong_input<hvd::bfloat16>(half, size_at(2007), root, first_at(2007)) == 0);
+                CHECK(wrong_input<std::int64_t>(rows, 2 * size_at(5), root, 2 * first_at(5)) == 0);
+                CHECK(wrong_input<float>(column, size_at(7), root, first_at(7)) == 0);
+                REQUIRE(lists.size() == 3);
+                for (std::size_t i = 0; i < 3; ++i)
+                    CHECK(lists[i] == std::vector<int>(size_at(7 * i), int(i) + root));
+                CHECK(wrong_input<float>(scalar, comm.rank() == 0 ? 1 : 0, root) == 0);
+            };
+            const hvd::root r{root};
+            std::apply(check, comm.scatter(all, r));
+            std::apply(check, comm.scatter_async(all, r).wait());
+            std::vector<float> w(size_at(1003)), c(size_at(7)), s(comm.rank() == 0 ? 1 : 0);
+            std::vector<hvd::bfloat16> h(size_at(2007));
+            std::vector<std::int64_t> rows(2 * size_at(5));
+            std::vector<std::vector<int>> lists(3);
+            for (std::size_t i = 0; i < 3; ++i) lists[i].resize(size_at(7 * i));
+            comm.scatter(all, hvd::into(hvd::fuse(w, h, rows, c, lists, s)), r);
+            check(w, h, rows, c, lists, s);
+            for (auto& x : lists) std::ranges::fill(x, -1);
+            std::ranges::fill(w, -1.f);
+            comm.scatter_async(all, hvd::into(hvd::fuse(w, h, rows, c, lists, s)), r).wait();
+            check(w, h, rows, c, lists, s);
+        }
+    });
+}
+
+TEST_CASE("fused alltoall gives each rank its share of every rank's tensors") {
+    on_every_transport([](auto& comm) {
+        const std::size_t size = size_of(comm), me = rank_of(comm);
+        // Rank r gives each rank r elements of a, 300 of b, r + 1 columns of c and 2 rows of d.
+        const tensor<float> a = input<float>(comm.rank(), size * me);
+        const tensor<bool> b = input<bool>(comm.rank(), size * 300);
+        std::vector<std::vector<int>> c(2);
+        for (std::vector<int>& list : c)
+            for (std::size_t i = 0; i < size * (me + 1); ++i)
+                list.push_back(element<int>(comm.rank(), i));
+        tensor<double> d(size * 2 * 6, -1);  // of which every second column goes
+        const auto columns = hvd::view(d.data(), hvd::shape(size * 2, 3), hvd::strides(6, 2));
+        for (std::size_t i = 0; i < size * 6; ++i)
+            d[i / 3 * 6 + i % 3 * 2] = element<double>(comm.rank(), i);
+        const auto all = hvd::fuse(a, b, c, columns);
+
+        const auto from = [](const auto& x, std::size_t r, std::size_t n) {
+            CHECK(x.counts[r] == n);
+            return std::span(x.values).subspan(x.displacements[r], x.counts[r]);
+        };
+        const auto check = [&](const auto& got_a, const auto& got_b, const auto& got_c,
+                               const auto& got_d) {
+            REQUIRE(got_a.counts.size() == size);
+            REQUIRE(got_c.size() == 2);
+            for (std::size_t r = 0; r < size; ++r) {
+                const int sender = int(r);
+                CHECK(wrong_input<float>(from(got_a, r, r), r, sender, me * r) == 0);
+                CHECK(wrong_input<bool>(from(got_b, r, 300), 300, sender, me * 300) == 0);
+                for (const auto& list : got_c)
+                    CHECK(wrong_input<int>(from(list, r, r + 1), r + 1, sender, me * (r + 1)) == 0);
+                CHECK(wrong_input<double>(from(got_d, r, 6), 6, sender, me * 6) == 0);
+            }
+        };
+        const auto results = comm.alltoall(all);
+        std::apply(check, results);
+        std::apply(check, comm.alltoall_async(all).wait());
+
+        const auto& [got_a, got_b, got_c, got_d] = results;
+        std::vector<float> x(got_a.values.size());
+        tensor<bool> y(got_b.values.size());
+        std::vector<std::vector<int>> z(2, std::vector<int>(got_c[0].values.size()));
+        std::vector<double> w(got_d.values.size());
+        const auto out = hvd::into(hvd::fuse(x, y, z, w));
+        const auto check_into = [&] {
+            CHECK(x == got_a.values);
+            CHECK(std::equal(y.data(), y.data() + y.size(), got_b.values.begin()));
+            CHECK(z[1] == got_c[1].values);
+            CHECK(w == got_d.values);
+        };
+        comm.alltoall(all, out);
+        check_into();
+        x.assign(x.size(), 0);
+        z[1].assign(z[1].size(), 0);
+        comm.alltoall_async(all, out).wait();
+        check_into();
+    });
+}
+
+TEST_CASE("fused scatter and alltoall may be in place, and overlap in no other way") {
+    on_every_transport_from(2, [](auto& comm) {
+        const std::size_t n = size_of(comm), me = rank_of(comm);
+        const bool is_root = me == 1;
+        std::vector<int> a(4 * n, int(me)), b(n, 10 + int(me)), slice(4), mine(1);
+        if (is_root) std::iota(a.begin(), a.end(), 0);
+        const auto own = is_root ? hvd::view(a.data() + 4 * me, 4) : hvd::view(slice.data(), 4);
+        comm.scatter(hvd::fuse(a, b), hvd::into(hvd::fuse(own, mine)), hvd::root{1});
+        CHECK(own[0] == 4 * int(me));
+        CHECK(own[3] == 4 * int(me) + 3);
+        CHECK(mine[0] == 11);
+        if (is_root) CHECK(a[4 * n - 1] == 4 * int(n) - 1);
+
+        a.assign(4 * n, int(me));
+        comm.alltoall(hvd::fuse(a, b), hvd::into(hvd::fuse(a, b)));
+        for (std::size_t r = 0; r < n; ++r) {
+            CHECK(a[4 * r + 3] == int(r));
+            CHECK(b[r] == 10 + int(r));
+        }
+        const auto shifted = hvd::view(a.data() + (is_root ? 4 * me + 1 : 0), 4);
+        expect_refusal(comm, 1, "tensor 0 of fuse(), of ", [&] {
+            comm.scatter(hvd::fuse(a, b), hvd::into(hvd::fuse(shifted, mine)), hvd::root{1});
+        });
+        std::vector<int> room(2 * n), c(2 * n);
+        const auto front = hvd::view(c.data(), n),
+                   other = hvd::view(is_root ? c.data() + 1 : room.data(), n);
+        expect_refusal(comm, 1, "bytes, overlap in part",
+                       [&] { comm.alltoall(hvd::fuse(b, front), hvd::into(hvd::fuse(b, other))); });
+    });
+}
+
 TEST_CASE("lists that differ between ranks are a mismatch on every rank") {
     on_every_transport_from(2, [](auto& comm) {
         std::vector<float> a(10), b(20), c(30);
@@ -412,6 +542,30 @@ TEST_CASE("lists that differ between ranks are a mismatch on every rank") {
         both(send, hvd::fuse(a, b), hvd::fuse(b, a));
         both(scatter, hvd::fuse(a, b), hvd::fuse(b, a));
         both([&](const auto& list) { comm.allgather(list); }, hvd::fuse(a, d), hvd::fuse(d, a));
+        const std::size_t n = size_of(comm);
+        std::vector<float> e(6 * n);
+        both([&](const auto& list) { comm.alltoall(list); },
+             hvd::fuse(hvd::view(e.data(), hvd::shape(3 * n, 2))),
+             hvd::fuse(hvd::view(e.data(), hvd::shape(2 * n, 3))));
+        const auto differ = [&](const auto& call) {
+            expect_mismatch(
+                comm, "tensors",
+                [](int r) {
+                    return r == 0 ? "2 of float32 float64" : "3 of float32 float64 float32";
+                },
+                [&] {
+                    if (comm.rank() == 0) call(hvd::fuse(e, d));
+                    else call(hvd::fuse(e, d, e));
+                });
+        };
+        d.resize(n);
+        differ([&](const auto& list) { comm.alltoall(list); });
+        differ([&](const auto& list) { comm.scatter(list, hvd::root{1}); });
+        differ([&](const auto& list) { comm.scatter_async(list, hvd::root{1}).wait(); });
+        std::vector<std::vector<float>> lists(comm.rank() == 0 ? 100 : 101);
+        const auto longer = thrown<hvd::mismatch_error>([&] { comm.scatter(hvd::fuse(lists)); });
+        if (longer) CHECK(contains(longer->what(), "rank 1: 101 of float32"));
+        check_that_it_works(comm);
     });
 }
 
@@ -437,6 +591,41 @@ TEST_CASE("a fused refusal by one rank reaches the others") {
         expect_refusal(comm, 0, "into()", [&] {
             std::vector<float> part_a(part(4, comm.rank(), comm.size()).count + (mine ? 1 : 0));
             comm.reduce_scatter_async(hvd::fuse(a), hvd::sum, hvd::into(hvd::fuse(part_a))).wait();
+        });
+        const std::size_t n = size_of(comm);
+        std::vector<float> c(2 * n + (mine ? 1 : 0)), d(n), x(2 * n), y(n);
+        std::vector<double> wide(n);
+        expect_refusal(comm, 0, "rows of tensor 1 can't be split equally among",
+                       [&] { comm.alltoall(hvd::fuse(d, c)); });
+        expect_refusal(comm, 0, "tensor 1 of fuse() is a null pointer with 3 elements", [&] {
+            comm.scatter(hvd::fuse(d, hvd::view(static_cast<float*>(nullptr), mine ? 3u : 0u)));
+        });
+        expect_refusal(comm, 0, "root 9",
+                       [&] { comm.scatter(hvd::fuse(a, b), hvd::root{mine ? 9 : 1}); });
+        c.resize(2 * n);
+        expect_refusal(comm, 0, "1 tensors in into(), 2 to send", [&] {
+            if (mine) comm.alltoall(hvd::fuse(c, d), hvd::into(hvd::fuse(x)));
+            else comm.alltoall(hvd::fuse(c, d), hvd::into(hvd::fuse(x, y)));
+        });
+        expect_refusal(comm, 0, "3 tensors in into(), 2 to scatter", [&] {
+            std::vector<float> p(2), q(1);
+            if (mine) comm.scatter(hvd::fuse(c, d), hvd::into(hvd::fuse(p, q, q)), hvd::root{1});
+            else comm.scatter(hvd::fuse(c, d), hvd::into(hvd::fuse(p, q)), hvd::root{1});
+        });
+        expect_refusal(comm, 0, "tensor 1 of into() is float64, the input float32", [&] {
+            if (mine) comm.alltoall(hvd::fuse(c, d), hvd::into(hvd::fuse(x, wide)));
+            else comm.alltoall(hvd::fuse(c, d), hvd::into(hvd::fuse(x, y)));
+        });
+        if (mine) y.push_back(0);
+        const std::string room = "tensor 1 of into() has room for ";
+        expect_refusal(comm, 0, room + std::to_string(n + 1) + " elements, the result has ",
+                       [&] { comm.alltoall(hvd::fuse(c, d), hvd::into(hvd::fuse(x, y))); });
+        std::vector<float> p(2), q(mine ? 2 : 1);
+        expect_refusal(comm, 0, room + "2 elements, the result has 1", [&] {
+            comm.scatter(hvd::fuse(c, d), hvd::into(hvd::fuse(p, q)), hvd::root{1});
+        });
+        expect_refusal(comm, 0, room + "2 elements, the result has 1", [&] {
+            comm.scatter_async(hvd::fuse(c, d), hvd::into(hvd::fuse(p, q)), hvd::root{1}).wait();
         });
     });
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <chrono>
 #include <string>
 
 #include "disagreement.hpp"
@@ -130,15 +131,84 @@ TEST_CASE("a list of objects to scatter that has not one for each rank is refuse
             const std::vector<std::string> objects(n, "x");
             const std::string why =
                 std::to_string(n) + " objects for " + std::to_string(comm.size()) + " ranks";
-            const auto call = [&] { (void)comm.scatter_object(objects, hvd::root{root}); };
-            if (comm.rank() == root) {
-                if (const auto e = thrown<hvd::usage_error>(call)) CHECK(contains(e->what(), why));
-            } else if (const auto e = thrown<hvd::peer_error>(call)) {
-                CHECK(contains(e->what(), why));
-                CHECK(e->peers() == std::vector{root});
-            }
-            check_that_it_works(comm);
+            const auto check = [&](const auto& call) {
+                if (comm.rank() == root) {
+                    const auto e = thrown<hvd::usage_error>(call);
+                    if (e) CHECK(contains(e->what(), why));
+                } else if (const auto e = thrown<hvd::peer_error>(call)) {
+                    CHECK(contains(e->what(), why));
+                    CHECK(e->peers() == std::vector{root});
+                }
+                check_that_it_works(comm);
+            };
+            check([&] { (void)comm.scatter_object(objects, hvd::root{root}); });
+            check([&] { (void)comm.scatter_object_async(objects, hvd::root{root}).wait(); });
         }
+    });
+}
+
+TEST_CASE("objects are begun, and complete when they are waited for") {
+    on_every_transport([](auto& comm) {
+        for (int root = 0; root < comm.size(); ++root) {
+            checkpoint sent = of_rank(comm.rank()), late = sent;
+            std::string empty = comm.rank() == root ? "" : "something";
+            std::vector<checkpoint> deal;
+            if (comm.rank() == root)
+                for (int r = 0; r < comm.size(); ++r) deal.push_back(of_rank(r + root));
+            auto first = comm.broadcast_object_async(sent, hvd::root{root});
+            auto everyones = comm.allgather_object_async(of_rank(comm.rank()));
+            auto roots = comm.gather_object_async(of_rank(comm.rank()), hvd::root{root});
+            auto dealt = comm.scatter_object_async(deal, hvd::root{root});
+            deal.clear();
+            auto second = comm.broadcast_object_async(late, hvd::root{root});
+            bool was_there = false;
+            second.then(
+                [&](const std::exception_ptr& e) { was_there = !e && late == of_rank(root); });
+            auto nothing = comm.broadcast_object_async(empty, hvd::root{root});
+            nothing.wait();
+            CHECK(empty.empty());
+            second.wait();
+            CHECK(was_there);
+            CHECK(late == of_rank(root));
+            CHECK(dealt.wait() == of_rank(comm.rank() + root));
+            const auto at_root = roots.wait();
+            REQUIRE(at_root.size() == (comm.rank() == root ? size_of(comm) : 0));
+            for (std::size_t r = 0; r < at_root.size(); ++r) CHECK(at_root[r] == of_rank(int(r)));
+            const auto all = everyones.wait();
+            REQUIRE(all.size() == size_of(comm));
+            for (int r = 0; r < comm.size(); ++r) CHECK(all[std::size_t(r)] == of_rank(r));
+            first.wait();
+            CHECK(sent == of_rank(root));
+        }
+    });
+}
+
+TEST_CASE("a broadcast_object that was begun gives up after its timeout") {
+    on_every_transport_from(2, [](auto& comm) {
+        using namespace std::chrono_literals;
+        auto doomed = comm.split(0);
+        std::string text;
+        if (comm.rank() == 0)
+            thrown<hvd::timeout_error>([&] {
+                doomed.broadcast_object_async(text, hvd::root{0}, {.timeout = 50ms}).wait();
+            });
+        comm.barrier();  // the others do not leave before
+    });
+}
+
+TEST_CASE("some ranks may begin the calls of objects that others make") {
+    on_every_transport([](auto& comm) {
+        const bool begins = comm.rank() % 2 == 0;
+        std::string text = std::to_string(comm.rank());
+        const hvd::root last{comm.size() - 1};
+        if (begins) comm.broadcast_object_async(text, last).wait();
+        else comm.broadcast_object(text, last);
+        CHECK(text == std::to_string(comm.size() - 1));
+        const auto all = begins ? comm.allgather_object_async(comm.rank()).wait()
+                                : comm.allgather_object(comm.rank());
+        CHECK(all.back() == comm.size() - 1);
+        const std::vector<double> deal(size_of(comm), 0.5);
+        CHECK((begins ? comm.scatter_object_async(deal).wait() : comm.scatter_object(deal)) == 0.5);
     });
 }
 
@@ -189,6 +259,19 @@ TEST_CASE("objects of different types are a mismatch that names the types") {
             if (first) (void)comm.scatter_object(std::vector<std::string>(size_of(comm)));
             else (void)comm.scatter_object(std::vector<double>());
         });
+        expect_mismatch(comm, "element type", types("int64", "float64"), [&] {
+            std::int64_t whole = 77;
+            double number = 0;
+            auto begun =
+                first ? comm.broadcast_object_async(whole) : comm.broadcast_object_async(number);
+            const auto behind = comm.allgather_object_async(1).wait();  // the ranks are in step
+            CHECK(behind == std::vector<int>(size_of(comm), 1));
+            begun.wait();
+        });
+        expect_mismatch(comm, "element type", types("int32", "float64"), [&] {
+            if (first) (void)comm.gather_object_async(1).wait();
+            else (void)comm.gather_object(1.0);
+        });
         const auto e = thrown<hvd::mismatch_error>([&] {
             if (first) (void)comm.allgather_object(std::vector<std::vector<std::vector<int>>>());
             else (void)comm.allgather_object(std::vector<std::vector<std::vector<float>>>());
@@ -215,6 +298,14 @@ TEST_CASE("an exception of a serializer leaves the call, and the communicator wo
         if (comm.rank() == 0) comm.broadcast_object(object);
         else thrown<std::runtime_error>([&] { comm.broadcast_object(object); });
         check_that_it_works(comm);
+        auto begun = comm.broadcast_object_async(object);
+        auto all = comm.allgather_object_async(object);
+        if (comm.rank() == 0) begun.wait();
+        else thrown<std::runtime_error>([&] { begun.wait(); });
+        thrown<std::runtime_error>([&] { (void)all.wait(); });
+        const std::vector<unreadable> deal(size_of(comm));
+        thrown<std::runtime_error>([&] { (void)comm.scatter_object_async(deal).wait(); });
+        check_that_it_works(comm);
     });
 }
 
@@ -230,6 +321,9 @@ TEST_CASE("if a serializer throws while it writes, the peers learn of it") {
         check([&] { (void)comm.allgather_object(object); });
         check([&] { (void)comm.gather_object(object, hvd::root{comm.size() - 1}); });
         check([&] { (void)comm.scatter_object(std::vector(size_of(comm), object)); });
+        check([&] { comm.broadcast_object_async(object).wait(); });
+        check([&] { (void)comm.allgather_object_async(object).wait(); });
+        check([&] { (void)comm.scatter_object_async(std::vector(size_of(comm), object)).wait(); });
     });
 }
 
@@ -240,6 +334,10 @@ TEST_CASE("a root that is no rank is refused for objects, too") {
         thrown<hvd::usage_error>([&] { (void)comm.gather_object(object, hvd::root{-1}); });
         thrown<hvd::usage_error>(
             [&] { (void)comm.scatter_object(std::vector{object}, hvd::root{comm.size()}); });
+        thrown<hvd::usage_error>(
+            [&] { comm.broadcast_object_async(object, hvd::root{comm.size()}).wait(); });
+        thrown<hvd::usage_error>(
+            [&] { (void)comm.gather_object_async(object, hvd::root{-1}).wait(); });
         check_that_it_works(comm);
     });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -410,6 +411,26 @@ TEST_CASE("direct<mpi>: an error nobody looked at is thrown by the next call") {
         thrown<hvd::usage_error>([&] { const auto pending = comm.barrier_async(); });
         check_that_it_works(comm);
     });
+}
+
+TEST_CASE("direct<mpi>: a look at inputs is refused, since its ranks compare no calls") {
+    using direct = hvd::direct<hvd::mpi>;
+    on_ranks_of<direct>([](auto& comm) {
+        const auto e = thrown<hvd::usage_error>([&] {
+            const hvd::communicator<direct> looks(comm.native_handle(), hvd::borrow,
+                                                  {.check_finite = true});
+        });
+        if (e) CHECK(contains(e->what(), ".check_finite"));
+        comm.progress();  // does nothing
+    });
+    on_ranks_of<hvd::checked<direct>>(
+        [](auto& comm) {
+            float x = std::numeric_limits<float>::infinity();
+            const auto e = thrown<hvd::not_finite_error>([&] { comm.allreduce(x, hvd::sum); });
+            if (e) CHECK(e->source() == 0);
+            check_that_it_works(comm);
+        },
+        {.check_finite = true});
 }
 
 TEST_CASE("direct<mpi>: a timeout is refused by its name, since MPI gives up no call") {

@@ -137,9 +137,10 @@ void run_in_office(int ranks, F f) {
 
 // Runs f(comm) on `ranks` threads.
 template <class F>
-void run_queues(int ranks, F f) {
+void run_queues(int ranks, F f, const hvd::communicator_options& options = {}) {
     run_in_office(ranks, [&](std::shared_ptr<post_office> office, int rank) {
-        hvd::communicator<queues> comm(std::make_unique<queue_endpoint>(std::move(office), rank));
+        hvd::communicator<queues> comm(std::make_unique<queue_endpoint>(std::move(office), rank),
+                                       options);
         f(comm);
     });
 }

@@ -36,12 +36,14 @@ void on_every_transport(F f, hvd::communicator_options options = {}) {
 #elif defined(HVD_TEST_QUEUES)
     for (const int ranks : thread_counts()) {
         INFO("on ", ranks, " queues");
-        run_queues(ranks, [&f](auto& comm) {
-            INFO("rank ", comm.rank(), " of ", comm.size());
-            f(comm);
-        });
+        run_queues(
+            ranks,
+            [&f](auto& comm) {
+                INFO("rank ", comm.rank(), " of ", comm.size());
+                f(comm);
+            },
+            options);
     }
-    static_cast<void>(options);
 #elif defined(HVD_TEST_LAUNCHED)
     const failing_rank_does_not_hang guard;
     for (const int node_size : {0, 1, 2}) {

@@ -6,7 +6,8 @@
 
 #include <hvd/threads.hpp>
 
-void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& x, std::vector<float>& y) {
-    auto all = comm.alltoall(hvd::fuse(x, y));  // BAD
-    auto all = comm.alltoall(x);                // GOOD
+void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& x, std::vector<float>& y,
+          std::vector<int>& counts) {
+    auto all = comm.alltoall(hvd::fuse(x, y), counts);  // BAD
+    auto all = comm.alltoall(hvd::fuse(x, y));          // GOOD
 }

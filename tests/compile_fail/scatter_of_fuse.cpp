@@ -6,7 +6,8 @@
 
 #include <hvd/threads.hpp>
 
-void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& x, std::vector<float>& y) {
-    auto part = comm.scatter(hvd::fuse(x, y));  // BAD
-    auto part = comm.scatter(x);                // GOOD
+void call(hvd::communicator<hvd::threads>& comm, std::vector<float>& x, std::vector<float>& y,
+          std::vector<int>& counts) {
+    auto part = comm.scatter(hvd::fuse(x, y), counts);  // BAD
+    auto part = comm.scatter(hvd::fuse(x, y));          // GOOD
 }

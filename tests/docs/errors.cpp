@@ -5,6 +5,7 @@
 // SCENARIO`. It is built for threads and for MPI. pages.py compares the page with the output.
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <stdexcept>
 #include <string>
@@ -31,6 +32,7 @@ using communicator = hvd::communicator<backend>;
 const char* class_of(const std::exception& e) {
     if (dynamic_cast<const hvd::usage_error*>(&e) != nullptr) return "hvd::usage_error";
     if (dynamic_cast<const hvd::mismatch_error*>(&e) != nullptr) return "hvd::mismatch_error";
+    if (dynamic_cast<const hvd::not_finite_error*>(&e) != nullptr) return "hvd::not_finite_error";
     if (dynamic_cast<const hvd::timeout_error*>(&e) != nullptr) return "hvd::timeout_error";
     if (dynamic_cast<const hvd::peer_error*>(&e) != nullptr) return "hvd::peer_error";
 #if HVD_HAS_MPI
@@ -90,6 +92,14 @@ void callable_that_throws(communicator& world) {
     world.allreduce(x, [](int, int) -> int { throw std::runtime_error("not a number"); });
 }
 //! [callable]
+
+//! [not finite]
+void bad_value(communicator& world) {  // it was made with {.check_finite = true}
+    std::vector<float> weights(8, 1), bias(4, 1);
+    if (world.rank() == 1) bias[2] = std::log(0.0f);
+    world.allreduce(hvd::fuse(weights, bias), hvd::average, {.name = "gradients"});
+}
+//! [not finite]
 
 void sum(communicator& world) {
     float x = 1;
@@ -162,6 +172,7 @@ void run(const std::string& name, communicator& world) {
         {"different counts", different_counts},
         {"different calls", different_calls},
         {"callable", callable_that_throws},
+        {"not finite", bad_value},
         {"late", late_rank},
         {"waiting", rank_that_takes_long},
         {"unseen", forget_a_request},
@@ -180,7 +191,7 @@ void run(const std::string& name, communicator& world) {
 
 int run_rank(const std::string& name, int argc, char** argv) {
     hvd::mpi_environment env{argc, argv};
-    auto world = communicator::world();
+    auto world = communicator::world({.check_finite = name == "not finite"});
     if (name == "mpi call") {
         auto direct = hvd::communicator<hvd::direct<hvd::mpi>>::world();
         report(world.rank(), [&] {
@@ -217,7 +228,8 @@ int main(int argc, char** argv) {
 int main(int argc, char** argv) {
     const std::string name = argc > 1 ? argv[1] : "";
     try {
-        hvd::run_threads(2, [&](communicator& world) { run(name, world); });
+        hvd::run_threads(2, [&](communicator& world) { run(name, world); },
+                         {.check_finite = name == "not finite"});
     } catch (const std::exception& e) {
         print(std::string("run_threads throws ") + class_of(e) + ": " + e.what());
     }

@@ -208,6 +208,16 @@ void broadcast_object(communicator& world) {
     CHECK(classes == std::vector<std::string>{"coat", "shirt", "sandal"});
 }
 
+void broadcast_object_async(communicator& world) {
+    //! [broadcast_object_async]
+    std::string settings = world.rank() == 0 ? "rate = 0.1" : "";
+    auto pending = world.broadcast_object_async(settings, hvd::root{0});
+    std::vector<float> batch(1000, 1);  // prepared meanwhile
+    pending.wait();
+    //! [broadcast_object_async]
+    CHECK(settings == "rate = 0.1");
+}
+
 void copy_of_root(communicator& world) {
     const std::vector<std::string> mine{std::to_string(world.rank())};
     //! [copy_of_root]
@@ -242,6 +252,14 @@ void allgather_object(communicator& world) {
     //! [allgather_object]
     CHECK(hosts.size() == std::size_t(world.size()));
     CHECK(hosts[std::size_t(world.rank())] == name);
+}
+
+void allgather_object_async(communicator& world) {
+    //! [allgather_object_async]
+    auto pending = world.allgather_object_async(std::string("ready"));
+    const std::vector<std::string> all = pending.wait();
+    //! [allgather_object_async]
+    CHECK(all == std::vector<std::string>(std::size_t(world.size()), "ready"));
 }
 
 void fuse(communicator& world) {
@@ -337,6 +355,23 @@ void coroutine(communicator& world) {
     CHECK(x.front() == float(world.size() * world.size()));
 }
 
+void progress(communicator& world) {
+    constexpr int layers = 3;
+    int computed = 0;
+    std::vector<float> gradient(4, 1);
+    const auto compute = [&](int) { ++computed; };
+    //! [progress]
+    hvd::request pending = world.allreduce_async(gradient, hvd::sum);
+    for (int layer = 0; layer < layers; ++layer) {
+        compute(layer);
+        world.progress();  // without a progress thread the call goes on here
+    }
+    pending.wait();
+    //! [progress]
+    CHECK(computed == layers);
+    CHECK(gradient.back() == float(world.size()));
+}
+
 void wait_for(communicator& world) {
     std::vector<float> x(1000, 1);
     int others = 0;
@@ -410,6 +445,34 @@ void fused_gather(communicator& world) {
     const auto [losses, tables] = world.gather(hvd::fuse(loss, confusion), hvd::root{0});
     if (world.rank() == 0) CHECK(tables.values.size() == 100 * losses.values.size());
     //! [fused_gather]
+}
+
+void fused_scatter(communicator& world) {
+    const std::size_t size = std::size_t(world.size());
+    //! [fused_scatter]
+    std::vector<float> images;
+    std::vector<std::uint8_t> labels;  // only the root's matter
+    if (world.rank() == 0) images.resize(size * 28 * 28), labels.resize(size);
+    const auto pixels = hvd::view(images.data(), hvd::shape(images.size() / 784, 784));
+    const auto [my_images, my_labels] = world.scatter(hvd::fuse(pixels, labels), hvd::root{0});
+    //! [fused_scatter]
+    CHECK(my_images.size() == 784);
+    CHECK(my_labels.size() == 1);
+}
+
+void fused_alltoall(communicator& world) {
+    const std::size_t size = std::size_t(world.size());
+    //! [fused_alltoall]
+    const std::vector<float> keys(2 * size, float(world.rank()));
+    const std::vector<std::int64_t> values(2 * size, world.rank());
+    std::vector<float> their_keys(2 * size);
+    std::vector<std::int64_t> their_values(2 * size);
+    world.alltoall(hvd::fuse(keys, values), hvd::into(hvd::fuse(their_keys, their_values)));
+    const auto [same_keys, same_values] = world.alltoall(hvd::fuse(keys, values));
+    //! [fused_alltoall]
+    CHECK(their_keys.back() == float(size - 1));
+    CHECK(same_keys.values == their_keys);
+    CHECK(same_values.values == their_values);
 }
 
 void send(communicator& world) {
@@ -699,14 +762,19 @@ HVD_TEST_SNIPPET(plan)
 HVD_TEST_SNIPPET(plan_with_codec)
 HVD_TEST_SNIPPET(asynchronous)
 HVD_TEST_SNIPPET(coroutine)
+HVD_TEST_SNIPPET(progress)
 HVD_TEST_SNIPPET(wait_for)
 HVD_TEST_SNIPPET(wait_all)
 HVD_TEST_SNIPPET(wait_any)
 HVD_TEST_SNIPPET(gather_object)
 HVD_TEST_SNIPPET(scatter_object)
+HVD_TEST_SNIPPET(broadcast_object_async)
+HVD_TEST_SNIPPET(allgather_object_async)
 HVD_TEST_SNIPPET(allreduce_with_rank)
 HVD_TEST_SNIPPET(communicators)
 HVD_TEST_SNIPPET(fused_gather)
+HVD_TEST_SNIPPET(fused_scatter)
+HVD_TEST_SNIPPET(fused_alltoall)
 HVD_TEST_SNIPPET(send)
 HVD_TEST_SNIPPET(then)
 HVD_TEST_SNIPPET(duplicate)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <thread>
@@ -139,6 +140,47 @@ TEST_CASE("a disagreement in a predicted step is told like any other") {
         CHECK_THROWS_AS(bad.wait(), hvd::mismatch_error);
         good.wait();
         reduce_some(e, 6);
+    });
+}
+
+TEST_CASE("a rank that gives a bad value is named with the tensor, and other tensors go on") {
+    on_ranks_from(1, {.check_finite = true}, [](auto& comm) {
+        engine e{comm};
+        const int last = comm.size() - 1;
+        const float inf = std::numeric_limits<float>::infinity();
+        for (int time = 0; time < 3; ++time) {  // when it is new, again, and in predicted steps
+            std::vector<float> x(100, 1), y(3, 1), z(5, 1);
+            if (e.rank() == last) x[17] = y[1] = -inf;
+            const auto expect = [&](auto pending, std::string_view tensor, std::size_t index) {
+                try {
+                    pending.wait();
+                    FAIL("no error");
+                } catch (const hvd::not_finite_error& error) {
+                    CHECK(error.source() == last);
+                    CHECK(error.tensor() == tensor);
+                    CHECK(error.index() == index);
+                    CHECK(error.value() == -inf);
+                }
+            };
+            expect(e.allreduce("odd one", x, hvd::sum), "'odd one'", 17);
+            expect(e.allreduce("list", hvd::fuse(z, y), hvd::sum), "tensor 1 of 'list'", 1);
+            expect(e.reduce_scatter("odd scatter", x, hvd::sum), "", 17);
+            reduce_some(e, time == 1 ? 6 : 1);
+        }
+    });
+}
+
+TEST_CASE("what a rank gives that has joined is no input of its own") {
+    on_ranks_from(2, {.check_finite = true}, [](auto& comm) {
+        engine e{comm};
+        std::vector<float> x(10, float(comm.rank()));
+        e.allreduce("x", x, hvd::max).wait();
+        if (comm.rank() == 0) {  // the others join: they give the least float, an infinity
+            x.assign(10, -7);
+            e.allreduce("x", x, hvd::max).wait();
+            CHECK(x[9] == -7);
+        }
+        e.join().wait();
     });
 }
 

@@ -20,6 +20,8 @@ OWN_MEMORY = "HVD_TEST_OWN_MEMORY"
 ABORTS = "an exit status that is not 0"
 ENDS = "exit status 0"
 
+INSIDE = {"done at level": lambda n: n, r"rank \d got peer_error of {last}: .*it called abort\(\): no data": lambda n: n - 1}
+
 # The expected lines, and the number of ranks (of n) that print each. The last rank fails.
 SCENARIOS = {
     "throws": (ABORTS, {r"hvd: rank {last} aborts the job: the disk is full": lambda n: 1}),
@@ -37,10 +39,10 @@ SCENARIOS = {
                                  r"rank 0 got peer_error of {last}: .*rank {last} did not come in time": lambda n: 1}),
     "drops_a_request": (ENDS, {r"rank \d is refused: .": lambda n: n}),
     "is_stopped": (ENDS, {r"rank \d got peer_error of {last}\n": lambda n: 6 * (n - 1), "rank went on": lambda n: n}),
-    "inside_single": (ENDS, {"done at level": lambda n: n}),
-    "inside_funneled": (ENDS, {"done at level": lambda n: n}),
-    "inside_serialized": (ENDS, {"done at level": lambda n: n}),
-    "inside_multiple": (ENDS, {"done at level": lambda n: n}),
+    "inside_single": (ENDS, INSIDE),
+    "inside_funneled": (ENDS, INSIDE),
+    "inside_serialized": (ENDS, INSIDE),
+    "inside_multiple": (ENDS, INSIDE),
     "calls_after_mpi": (ENDS, {"refused after MPI_Finalize": lambda n: n}),
     "forks": (ENDS, {r"the child got usage_error: .*fork": lambda n: n}),
     "forks_and_exits": (ENDS, {"the parent went on": lambda n: n}),

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -410,6 +411,25 @@ void inside(int level, int& argc, char**& argv) {
         while (!first.test()) std::this_thread::yield();
         second.wait();
         require(x.back() == comm.size() && y.back() == comm.size(), "asynchronous sums are right");
+        std::atomic<bool> is_over{false};
+        auto early = comm.allreduce_async(x, hvd::sum);
+        early.then([&](const std::exception_ptr& failure) { is_over = !failure; });
+        while (!is_over) {  // nobody waits for it
+            comm.progress();
+            std::this_thread::yield();
+        }
+        require(x.back() == comm.size() * comm.size(), "a sum by progress() alone is right");
+        auto doomed = comm.duplicate();
+        if (comm.rank() == comm.size() - 1) {
+            comm.barrier();
+            doomed.abort("no data");
+        } else {
+            auto lost = doomed.allreduce_async(x, hvd::sum);
+            comm.barrier();
+            while (!doomed.is_given_up()) doomed.progress();  // and throws nothing
+            expect_peer_error(doomed, [&] { lost.wait(); });
+        }
+        comm.barrier();
         auto direct = hvd::communicator<hvd::direct<hvd::mpi>>::world();
         direct.allreduce(y, hvd::sum);
         require(y.back() == comm.size() * comm.size(), "a direct sum is right");

@@ -75,6 +75,19 @@ std::vector<form<Comm>> all_forms() {
          [](Comm& c, tensors& t) {
              c.alltoall_async(hvd::view(t.x.data(), 10 * std::size_t(c.size()))).wait();
          }},
+        {"scatter fused", [](Comm& c, tensors& t) { c.scatter(t.fused()); }},
+        {"scatter fused async", [](Comm& c, tensors& t) { c.scatter_async(t.fused()).wait(); }},
+        {"alltoall fused",
+         [](Comm& c, tensors& t) {
+             const std::size_t n = std::size_t(c.size());
+             c.alltoall(hvd::fuse(hvd::view(t.x.data(), 10 * n), hvd::view(t.y.data(), n)));
+         }},
+        {"alltoall fused async",
+         [](Comm& c, tensors& t) {
+             const auto all = hvd::view(t.x.data(), 10 * std::size_t(c.size()));
+             const auto room = hvd::view(t.y.data(), 10 * std::size_t(c.size()));
+             c.alltoall_async(hvd::fuse(all), hvd::into(hvd::fuse(room))).wait();
+         }},
         {"reduce_scatter", [](Comm& c, tensors& t) { c.reduce_scatter(t.x, hvd::sum); }},
         {"reduce_scatter of rows",
          [](Comm& c, tensors& t) { c.reduce_scatter(t.matrix(), hvd::sum); }},
@@ -90,6 +103,19 @@ std::vector<form<Comm>> all_forms() {
         {"broadcast_object received",
          [](Comm& c, tensors& t) { c.broadcast_object(t.list, hvd::root{0}); }},
         {"allgather_object", [](Comm& c, tensors& t) { c.allgather_object(t.list); }},
+        {"broadcast_object async",
+         [](Comm& c, tensors& t) {
+             c.broadcast_object_async(t.list, hvd::root{c.size() - 1}).wait();
+         }},
+        {"broadcast_object received async",
+         [](Comm& c, tensors& t) { c.broadcast_object_async(t.list, hvd::root{0}).wait(); }},
+        {"allgather_object async",
+         [](Comm& c, tensors& t) { c.allgather_object_async(t.list).wait(); }},
+        {"scatter_object received async",
+         [](Comm& c, tensors&) {
+             const std::size_t n = c.rank() == 0 ? std::size_t(c.size()) : 0;
+             c.scatter_object_async(std::vector(n, std::string("one"))).wait();
+         }},
         {"plan_allreduce",
          [](Comm& c, tensors& t) {
              auto plan = c.plan_allreduce(t.fused(), hvd::sum);

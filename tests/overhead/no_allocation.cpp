@@ -64,6 +64,13 @@ TEST_CASE("repeated blocking calls of the same shape do not allocate") {
                                       hvd::into(hvd::fuse(part, part_d)));
               }) == 0);
         CHECK(allocations_of([&] { comm.broadcast(hvd::fuse(x, d), hvd::root{0}); }) == 0);
+        CHECK(allocations_of(
+                  [&] { comm.scatter(hvd::fuse(x, d), hvd::into(hvd::fuse(part, part_d))); }) == 0);
+        std::vector<float> came(x.size());
+        std::vector<double> came_d(size);
+        CHECK(allocations_of([&] {
+                  comm.alltoall(hvd::fuse(x, d), hvd::into(hvd::fuse(came, came_d)));
+              }) == 0);
         const std::vector<int> counts(size, 1);
         CHECK(allocations_of(
                   [&] { comm.alltoall(d, counts, hvd::into(std::span(all_d).first(size))); }) == 0);

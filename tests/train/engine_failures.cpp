@@ -3,6 +3,8 @@
 
 // Steps on an engine that fail: every rank learns it, no rank hangs, and the next step is ordinary.
 
+#include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -252,6 +254,29 @@ TEST_CASE("a rank refuses a tensor, and the others learn why") {
         else
             CHECK_THROWS_AS(hvd::partial_distributed_gradients(e, one, one, local),
                             hvd::peer_error);
+    });
+}
+
+TEST_CASE("a bad gradient is named on all ranks, in new and in predicted steps") {
+    hvd_test::on_ranks([](communicator& comm) {
+        engine e(comm);
+        trainer t(e, {.check_finite = true});
+        for (int time = 0; time < 3; ++time) {
+            t.begin();
+            if (comm.rank() == comm.size() - 1) t.db[3] = std::numeric_limits<float>::quiet_NaN();
+            t.optimizer.gradient_ready(0);
+            t.optimizer.gradient_ready(1);
+            try {
+                t.optimizer.step();
+                FAIL("nothing was thrown");
+            } catch (const hvd::not_finite_error& error) {
+                CHECK(error.source() == comm.size() - 1);
+                CHECK(error.tensor() == "gradient 'b'");
+                CHECK(error.index() == 3);
+                CHECK(std::isnan(error.value()));
+            }
+            for (int step = 0; step < 4; ++step) t.check_step();
+        }
     });
 }
 

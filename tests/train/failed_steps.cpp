@@ -4,6 +4,7 @@
 // Tests of the state after a step that failed, and of the next step, which is an ordinary one.
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
 
 #include <hvd/train.hpp>
@@ -22,6 +23,7 @@ using floats = std::vector<float>;
 // Two parameters, each in its own bucket if `bucket_bytes` is 1.
 struct trainer {
     floats a = floats(4, 1), b = floats(4, 1), da = floats(4), db = floats(4);
+    bool bad = false;  // this rank's gradient of `a` has an infinity
     hvd::distributed_optimizer<communicator, optimizers::sgd<float>> optimizer;
 
     explicit trainer(communicator& comm, const hvd::optimizer_options& o)
@@ -34,6 +36,7 @@ struct trainer {
         optimizer.zero_gradients();
         da.assign(4, 1);
         db.assign(4, 1);
+        if (bad) da[2] = std::numeric_limits<float>::infinity();
         if (overlap) {
             optimizer.gradient_ready(1);
             optimizer.gradient_ready(0);
@@ -323,6 +326,63 @@ TEST_CASE("lists of a tape that only one rank can see to be wrong are told to th
         hvd::gradient_options o{.op = hvd::adasum};
         if (comm.rank() == 1) o.codec = hvd::codec::cast<hvd::float16>;
         refused([&] { hvd::distributed_gradients(comm, gradients, o); }, "there is a codec");
+    });
+}
+
+TEST_CASE("a step with a bad gradient ends on all ranks with its name, and the next is ordinary") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const int last = comm.size() - 1;
+        for (const hvd::gradient_codec codec :
+             {hvd::gradient_codec(hvd::codec::none),
+              hvd::gradient_codec(hvd::codec::cast<hvd::bfloat16>)})
+            for (const std::size_t bucket_bytes : {std::size_t(4096), std::size_t(1)})
+                for (const bool overlap : {false, true}) {
+                    trainer t(comm,
+                              {.bucket_bytes = bucket_bytes, .codec = codec, .check_finite = true});
+                    t.step(overlap);
+                    t.a.assign(4, 1);
+                    t.bad = comm.rank() == last;
+                    try {
+                        t.step(overlap);
+                        FAIL("nothing was thrown");
+                    } catch (const hvd::not_finite_error& e) {
+                        CHECK(e.source() == last);
+                        CHECK(e.tensor() == "gradient 'a'");
+                        CHECK(e.index() == 2);
+                        CHECK(e.value() == std::numeric_limits<double>::infinity());
+                    }
+                    CHECK(t.a == floats(4, 1));
+                    t.bad = false;
+                    t.step(overlap);
+                    CHECK(t.a == floats(4, 0));
+                    check_in_step(comm);
+                }
+        // Without the option, and for local gradients, everything is passed on.
+        trainer t(comm, {});
+        t.bad = comm.rank() == last;
+        t.step();
+        CHECK(t.a[2] == -std::numeric_limits<float>::infinity());
+        floats own(1, 1), gradient(1, std::numeric_limits<float>::infinity());
+        hvd::distributed_optimizer local(comm, optimizers::sgd<float>{.rate = 1},
+                                         {.check_finite = true});
+        local.register_parameter("shared", t.b, t.db);
+        local.register_local("own", own, gradient);
+        local.step();
+        CHECK(own[0] == -std::numeric_limits<float>::infinity());
+    });
+}
+
+TEST_CASE("check_finite is refused where it can't hold") {
+    hvd_test::on_ranks([](communicator& comm) {
+        const auto refused = [&](const hvd::optimizer_options& o) {
+            CHECK_THROWS_AS(hvd::distributed_optimizer(comm, optimizers::sgd<float>(), o),
+                            hvd::usage_error);
+        };
+        refused({.skip_nonfinite = true, .check_finite = true});
+        refused({.op = hvd::adasum, .check_finite = true});
+        refused({.codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::float16>),
+                 .check_finite = true});
+        check_in_step(comm);
     });
 }
 

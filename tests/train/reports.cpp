@@ -10,6 +10,7 @@
 
 #include <hvd/train.hpp>
 
+#include "../collective/queues.hpp"
 #include "model.hpp"
 
 namespace reports_tests {
@@ -591,5 +592,31 @@ TEST_CASE("a step with nothing registered is refused, on every rank") {
         CHECK(w[0] == -1);
     });
 }
+
+#if !defined(HVD_TEST_LAUNCHED)  // its ranks are threads with queues
+TEST_CASE("a report drives the buckets under way where no thread does") {
+    hvd_test::run_queues(2, [](hvd::communicator<hvd_test::queues>& comm) {
+        auto gate = comm.duplicate();
+        std::vector<floats> values(3, floats(4, 1)), gradients(3, floats(4));
+        hvd::distributed_optimizer optimizer(
+            comm, optimizers::sgd<float>{.rate = 1},
+            {.bucket_bytes = 1, .order = hvd::bucket_order::reverse});
+        for (std::size_t i = 0; i < 3; ++i)
+            optimizer.register_parameter(std::to_string(i), values[i], gradients[i]);
+        optimizer.step();
+        optimizer.zero_gradients();
+        for (floats& gradient : gradients) gradient.assign(4, float(1 + 2 * comm.rank()));
+        optimizer.gradient_ready(2);  // its bucket starts
+        gate.barrier();               // on both ranks
+        optimizer.gradient_ready(0);  // it waits for that of 1
+        CHECK(optimizer.buckets_started() == 1);
+        CHECK(gradients[2] == floats(4, 2));
+        CHECK(gradients[0] == floats(4, float(1 + 2 * comm.rank())));
+        gate.barrier();
+        optimizer.step();
+        CHECK(values[0] == floats(4, -1));
+    });
+}
+#endif
 
 }  // namespace reports_tests

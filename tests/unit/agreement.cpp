@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <cmath>
+#include <cstring>
 #include <functional>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -417,7 +420,7 @@ TEST_CASE("bytes of another call are told from a header") {
     last.op = 11;
     last.mode = 3;
     last.dimensions = max_dimensions;
-    last.refused = last.fused = last.making_plan = last.compares_names = true;
+    last.refused = last.fused = last.making_plan = last.compares_names = last.not_finite = true;
     store(last.name, std::string(100, 'n'));
     store(last.type, std::string(100, 't'));
     store(last.text, std::string(300, 'w'));
@@ -439,6 +442,73 @@ TEST_CASE("bytes of another call are told from a header") {
         char* const letters = reinterpret_cast<char*>(&h) + text;
         letters[std::strlen(letters)] = 'x';  // its last byte
         CHECK(!accepted(h));
+    }
+}
+
+TEST_CASE("inputs that are not finite come after other refusals, and all ranks name the first") {
+    table<call_header> all(std::size_t(4));
+    for (call_header& h : all) h = reduction_header();
+    const auto expect = [&](int source, std::string_view tensor, std::size_t index, double value) {
+        for (int me = 0; me < 4; ++me) {
+            try {
+                check_headers(me, all);
+                FAIL("nothing was thrown");
+            } catch (const hvd::not_finite_error& e) {
+                CHECK(e.rank() == me);
+                CHECK(e.source() == source);
+                CHECK(e.tensor() == tensor);
+                CHECK(e.index() == index);
+                CHECK((std::isnan(e.value()) ? std::isnan(value) : e.value() == value));
+                CHECK(has(e.what(), "on rank " + std::to_string(me)));
+                CHECK(has(e.what(), "input of rank " + std::to_string(source)));
+            }
+        }
+    };
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    refuse_not_finite(all[3], {bad_value::infinity, SIZE_MAX, {}});
+    expect(3, "", SIZE_MAX, infinity);
+    refuse_not_finite(all[2], {bad_value::minus_infinity, 0, "tensor 7"});
+    expect(2, "tensor 7", 0, -infinity);
+    const std::string name(300, 'n');
+    refuse_not_finite(all[1], {bad_value::nan, 17, name});
+    expect(1, name.substr(0, 255 - std::strlen("nan at element 17 of ")), 17, std::nan(""));
+
+    all[3].refuse("another reason");  // it has refused the call already
+    expect(1, name.substr(0, 255 - std::strlen("nan at element 17 of ")), 17, std::nan(""));
+    all[0].refuse("another reason");
+    CHECK_THROWS_AS(check_headers(0, all), hvd::usage_error);
+    for (const int me : {1, 2, 3}) try {
+            check_headers(me, all);
+            FAIL("nothing was thrown");
+        } catch (const hvd::peer_error& e) {
+            CHECK(e.peers() == std::vector<int>{0});
+            CHECK(has(e.what(), "rank 0 refused it: another reason"));
+        }
+
+    take_back_not_finite(all[1]);
+    CHECK((!all[1].refused && !all[1].not_finite && all[1].text[0] == 0));
+    take_back_not_finite(all[0]);  // of another reason
+    CHECK(all[0].refused);
+}
+
+TEST_CASE("a text about an input that no rank writes is told as it is") {
+    for (const char* text :
+         {"", "nan", "nan ", "nan at element", "nan at element ", "nan at element x",
+          "nan at element -1", "nan at element 99999999999999999999", "nan at element 1 of",
+          "nan at element 1 in w", "big at element 1", " at element 1", "nanat element 1",
+          "inf  at element 1"}) {
+        CAPTURE(text);
+        table<call_header> all(std::size_t(2));
+        for (call_header& h : all) h = reduction_header();
+        all[1].refused = all[1].not_finite = true;
+        store(all[1].text, text);
+        try {
+            check_headers(0, all);
+            FAIL("nothing was thrown");
+        } catch (const hvd::peer_error& e) {
+            CHECK(e.peers() == std::vector<int>{1});
+            CHECK(has(e.what(), std::string("rank 1 refused it: ") + text));
+        }
     }
 }
 

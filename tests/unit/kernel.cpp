@@ -2,12 +2,15 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
 #include <complex>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
+#include <hvd/kernel/not_finite.hpp>
 #include <hvd/kernel/reduce.hpp>
 
 namespace kernel_tests {
@@ -257,6 +260,120 @@ TEST_CASE("callables get the running result on the left") {
     int offset = 100;
     CHECK(one<int>(hvd::custom([offset](int a, int b) { return a + b + offset; }), {1, 2, 3}) ==
           206);
+}
+
+namespace {
+
+// Numbers from the whole range: zeros, the largest and smallest ones, denormal ones.
+template <class T>
+T finite_number(std::size_t i) {
+    using limits = std::numeric_limits<float>;
+    if constexpr (sizeof(T) == 2) {
+        const std::uint16_t most = hvd::detail::infinity_bits<T> - 1;
+        const std::uint16_t bits[] = {0, 0x8000, most, std::uint16_t(most | 0x8000), 1, 0x3c00};
+        return std::bit_cast<T>(bits[i % 6]);
+    } else if constexpr (std::is_same_v<T, double>) {
+        const double all[] = {0, -0.0, std::numeric_limits<double>::max(), -1e300, 5e-324, 1};
+        return all[i % 6];
+    } else {
+        const float all[] = {0, -0.0f, limits::max(), limits::lowest(), limits::denorm_min(), 1};
+        return all[i % 6];
+    }
+}
+
+template <class T>
+void find_in_all_places(std::initializer_list<std::pair<T, hvd::detail::bad_value>> bad) {
+    constexpr hvd::dtype id = hvd::dtype_traits<T>::id;
+    const auto first = [](const std::vector<T>& x, std::size_t from = 0) {
+        const std::byte* const data = reinterpret_cast<const std::byte*>(x.data() + from);
+        return hvd::detail::first_not_finite(id, data, x.size() - from);
+    };
+    for (const std::size_t n : {0, 1, 7, 1023, 1024, 1025, 2048, 4096, 4097, 9000}) {
+        CAPTURE(n);
+        std::vector<T> x(n);
+        for (std::size_t i = 0; i < n; ++i) x[i] = finite_number<T>(i);
+        REQUIRE(first(x) == n);
+        for (std::size_t at = 0; at < n; at += at % 512 < 3 || at % 512 > 508 ? 1 : 101)
+            for (const auto& [value, kind] : bad) {
+                CAPTURE(at);
+                const T before = std::exchange(x[at], value);
+                REQUIRE(first(x) == at);
+                if (n > 1 && at > 0) REQUIRE(first(x, 1) == at - 1);
+                REQUIRE(hvd::detail::bad_value_of(id, reinterpret_cast<std::byte*>(&x[at])) ==
+                        kind);
+                if (at + 1 < n) x[at + 1] = value;  // it is not the first
+                REQUIRE(first(x) == at);
+                if (at + 1 < n) x[at + 1] = finite_number<T>(at + 1);
+                x[at] = before;
+            }
+    }
+}
+
+}  // namespace
+
+TEST_CASE("the first number that is not finite is found in each type and in each place") {
+    using hvd::detail::bad_value;
+    constexpr double inf = std::numeric_limits<double>::infinity();
+    const double nan = std::nan("");
+    find_in_all_places<double>({{nan, bad_value::nan},
+                                {-nan, bad_value::nan},
+                                {inf, bad_value::infinity},
+                                {-inf, bad_value::minus_infinity}});
+    find_in_all_places<float>({{float(nan), bad_value::nan},
+                               {std::bit_cast<float>(0xff800001u), bad_value::nan},
+                               {float(inf), bad_value::infinity},
+                               {float(-inf), bad_value::minus_infinity}});
+    find_in_all_places<float16>({{float16(float(nan)), bad_value::nan},
+                                 {float16(float(inf)), bad_value::infinity},
+                                 {float16(float(-inf)), bad_value::minus_infinity}});
+    find_in_all_places<bfloat16>({{bfloat16(float(nan)), bad_value::nan},
+                                  {bfloat16(float(inf)), bad_value::infinity},
+                                  {bfloat16(float(-inf)), bad_value::minus_infinity}});
+}
+
+TEST_CASE("complex numbers are not finite by either part, and integers are always") {
+    using complex = std::complex<float>;
+    std::vector<complex> x(3000, complex(1, 2));
+    const auto bytes = [](const auto& of) { return reinterpret_cast<const std::byte*>(of.data()); };
+    const auto first = [&] {
+        return hvd::detail::first_not_finite(hvd::dtype::complex64, bytes(x), x.size());
+    };
+    CHECK(first() == x.size());
+    for (const std::size_t at : {0, 1, 511, 512, 2999})
+        for (const bool imaginary : {false, true}) {
+            const float inf = -std::numeric_limits<float>::infinity();
+            x[at] = imaginary ? complex(0, inf) : complex(inf, 0);
+            CHECK(first() == at);
+            CHECK(hvd::detail::bad_value_of(hvd::dtype::complex64, bytes(x) + 8 * at) ==
+                  hvd::detail::bad_value::minus_infinity);
+            x[at] = 0;
+        }
+    const std::vector<std::uint64_t> ones(100, ~std::uint64_t(0));
+    for (const hvd::dtype id : {hvd::dtype::uint64, hvd::dtype::int32, hvd::dtype::byte,
+                                hvd::dtype::user, hvd::dtype::boolean})
+        CHECK(hvd::detail::first_not_finite(id, bytes(ones), 100) == 100);
+}
+
+TEST_CASE("the first element of a tensor with gaps is found by its row-major index") {
+    std::vector<float> memory(4 * 10 * 6, std::numeric_limits<float>::infinity());
+    const auto tensor = hvd::view(memory.data(), hvd::shape(4, 5, 3), hvd::strides(60, 12, 2));
+    const auto at = [&](std::size_t i, std::size_t j, std::size_t k) -> float& {
+        return memory[60 * i + 12 * j + 2 * k];
+    };
+    for (std::size_t i = 0; i < 60; ++i) at(i / 15, i / 3 % 5, i % 3) = 1;
+    const auto ref = hvd::detail::erase(tensor);
+    CHECK(hvd::detail::find_not_finite(ref).place == nullptr);
+    for (std::size_t i = 60; i-- > 0;) {
+        at(i / 15, i / 3 % 5, i % 3) = float(std::nan(""));
+        const auto found = hvd::detail::find_not_finite(ref);
+        REQUIRE(found.place == reinterpret_cast<const std::byte*>(&at(i / 15, i / 3 % 5, i % 3)));
+        CHECK(found.index == i);
+    }
+    // Rows without gaps, apart from each other.
+    const auto rows = hvd::view(memory.data(), hvd::shape(3, 60), hvd::strides(80, 1));
+    for (float& x : memory) x = 1;
+    memory[80 + 17] = -std::numeric_limits<float>::infinity();
+    CHECK(hvd::detail::find_not_finite(hvd::detail::erase(rows)).index == 60 + 17);
 }
 
 }  // namespace kernel_tests

@@ -196,6 +196,10 @@ TEST_CASE("the JSON has all numbers") {
     CHECK(has(engine, R"("tensors_in_flight":7)"));
     CHECK(has(engine, R"("tensors_per_unit":3,)"));
     CHECK(has(engine, R"("waiting_seconds":0.25,)"));
+    hvd::engine_statistics ran;
+    ran.running_seconds = 0.5;
+    ran.waiting_seconds = 2;
+    CHECK(ran.seconds() == 0.5);
 }
 
 TEST_CASE("a file for Prometheus has each metric once, with help, type and labels") {
@@ -337,6 +341,7 @@ TEST_CASE("the buckets of a step begin with the first again") {
         CHECK(times.buckets()[b].bytes == 100 * (b + 1));
         CHECK(times.buckets()[b].nanoseconds == std::int64_t(3 * 100 * (b + 1)));
         CHECK(times.buckets()[b].calls == 3);
+        CHECK(times.buckets()[b].seconds() == doctest::Approx(3e-7 * double(b + 1)));
     }
 }
 

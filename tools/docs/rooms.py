@@ -37,7 +37,7 @@ ROOMS = [
     Room("backend", "the policies that a user names for the host, and their endpoints", "calls"),
     Room("execution", "the order of calls on a communicator, waiting, timeouts, the progress thread", "what a call does"),
     Room("collective/call", "what all collectives share: arguments, checks, types of results"),
-    Room("collective/fused", "gathers and scatters of lists"),
+    Room("collective/fused", "gathers, scatters and exchanges of lists"),
     Room("collective", "one file for each collective: its arguments and its result", "which backend runs it"),
     Room("comm", "what users hold: communicators, plans, arenas, objects", "how bytes move"),
     Room("device", "the same for tensors of a GPU: calls, plans, requests, sessions", "the host's transports"),

@@ -354,6 +354,7 @@ private:
         check(MPI_Alltoallv(op.in, out.counts.data(), out.places.data(), MPI_BYTE, op.out,
                             in.counts.data(), in.places.data(), MPI_BYTE, comm_),
               "MPI_Alltoallv");
+        if (op.take != nullptr) op.take(op.self);
     }
 };
 

@@ -133,7 +133,7 @@ public:
             using Results = results_of<gathered, fused<Parts...>>;
             return start_call_for<Results>(self(), collective::allgather, o, [&](Results& results) {
                 make_results(results, list);
-                return kept_fused_gather<Results>(memory_for(list), results, o);
+                return kept_fused<Results, fused_gather_call>(memory_for(list), results, o);
             });
         } else {
             return refused_call();

@@ -32,6 +32,7 @@ struct allreduce_call : call {
         if constexpr (packs) {
             packed.input.tensor = erase(in);
             packed.output.tensor = erase(out);
+            op.inputs = {&packed.input.tensor, 1};
             op.in = nullptr;
             op.out = nullptr;
             op.buffer_bytes = count * sizeof(T);
@@ -81,6 +82,7 @@ struct fused_allreduce_call : call {
         op.entry.fused = true;
         op.entry.count = layout.bytes;
         op.entry.content = buffer.content();
+        op.inputs = {tensors.data(), tensors.size()};
         if (!buffer.needs_packing()) {
             op.in = op.out = tensors.front().data;
             return;

@@ -4,6 +4,7 @@
 
 #include "call/calls_base.hpp"
 #include "call/distribution.hpp"
+#include "fused/fused_distribute.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -72,6 +73,28 @@ public:
             run_into(in, {}, out, o);
     }
 
+    /// Sends every rank an equal share of each of several tensors. It returns a tuple with the
+    /// result of `alltoall` for each; a runtime list gives a vector of results. The ranks give as
+    /// many tensors, whose first extents may differ. **Collective** and errors as `alltoall`.
+    /// @snippet tests/docs/snippets.cpp fused_alltoall
+    template <class... Parts>
+    [[nodiscard("hvd: the result of the call is what it returns")]] auto alltoall(
+        const fused<Parts...>& list, const options& o = {}) {
+        results_of<gathered, fused<Parts...>> results;
+        if constexpr (check_tensor<B, fused<Parts...>>())
+            run_fused_distribute(self(), collective::alltoall, list, results, root{}, o);
+        return results;
+    }
+
+    /// Exchanges equal shares of several tensors into the caller's: `alltoall(fuse(a, b),
+    /// into(fuse(x, y)))`. In place: a tensor of the list is the whole of its output.
+    template <class... Parts, class... Outs>
+    void alltoall(const fused<Parts...>& list, const into_view<fused<Outs...>>& out,
+                  const options& o = {}) {
+        if constexpr (check_tensor<B, fused<Parts...>>())
+            run_fused_distribute_into(self(), collective::alltoall, list, out.view, root{}, o);
+    }
+
     /// Begins an alltoall with counts and new memory. The result is complete when `wait()` returns
     /// it. The counts are copied.
     template <class In, class Counts>
@@ -84,6 +107,7 @@ public:
 
     /// Begins an alltoall of equal shares with new memory.
     template <class In>
+        requires(!is_fused<std::remove_cvref_t<In>>)
     auto alltoall_async(In&& in, const options& o = {}) {
         if constexpr (check_unfused<In>() && check_tensor<B, In, tensor_use::kept>())
             return start_new(std::forward<In>(in), {}, o);
@@ -103,10 +127,30 @@ public:
 
     /// Begins an alltoall of equal shares into the caller's memory.
     template <class In, class View>
+        requires(!are_fused<In, View>)
     request alltoall_async(In&& in, const into_view<View>& out, const options& o = {}) {
         if constexpr (check_unfused<In, View>() && check_tensor<B, In, tensor_use::kept>() &&
                       check_same_elements<In, View>())
             return start_into(std::forward<In>(in), {}, out, o);
+        return {};
+    }
+
+    /// Begins an alltoall of several tensors with new memory. `wait()` returns a tuple.
+    template <class... Parts>
+    auto alltoall_async(const fused<Parts...>& list, const options& o = {}) {
+        using Results = results_of<gathered, fused<Parts...>>;
+        if constexpr (check_tensor<B, fused<Parts...>>())
+            return start_fused_distribute<Results>(self(), collective::alltoall, list, root{}, o);
+        else return refused_call();
+    }
+
+    /// Begins an alltoall of several tensors into the caller's.
+    template <class... Parts, class... Outs>
+    request alltoall_async(const fused<Parts...>& list, const into_view<fused<Outs...>>& out,
+                           const options& o = {}) {
+        if constexpr (check_tensor<B, fused<Parts...>>())
+            return start_fused_distribute_into(self(), collective::alltoall, list, out.view, root{},
+                                               o);
         return {};
     }
 
@@ -115,6 +159,13 @@ public:
         requires(!pointer_like<In>)
     refused_call alltoall(const In&, const Counts&, Out&&, A&&...) {
         static_assert(has_into<Out>, "hvd: the memory of the result is marked: hvd::into(out)");
+        return {};
+    }
+
+    template <class... Parts, class... Outs, class... A>
+    refused_call alltoall(const fused<Parts...>&, const fused<Outs...>&, A&&...) {
+        static_assert(has_into<fused<Outs...>>,
+                      "hvd: the memory of the result is marked: hvd::into(out)");
         return {};
     }
 

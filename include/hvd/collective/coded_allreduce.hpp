@@ -32,6 +32,7 @@ struct coded_allreduce_call : call {
         op.entry.fused = true;
         op.entry.count = op.buffer_bytes = bytes;
         op.entry.content = content.value();
+        op.inputs = {tensors_.data(), tensors_.size()};
         op.self = this;
         op.packs_again = !Codec::keeps_residual;
         op.pack = [](void* self, operation& current) {
@@ -43,9 +44,8 @@ struct coded_allreduce_call : call {
     }
 
 private:
-    // A tensor and its place in the buffer.
+    // The place of a tensor in the buffer.
     struct piece {
-        tensor_ref tensor;
         std::size_t offset;
         bool coded;
     };
@@ -58,18 +58,21 @@ private:
         static_assert(!coded || std::is_same_v<T, float>, "hvd: a codec changes floats only");
         bytes = aligned(bytes);
         const std::size_t offset = bytes;
+        std::uint32_t number = 0;
         list.for_each([&](const auto& view) {
             if constexpr (std::is_same_v<typename std::remove_cvref_t<decltype(view)>::value_type,
                                          T>) {
-                const tensor_ref tensor = erase(view);
+                tensor_ref& tensor = tensors_.emplace_back(erase(view));
+                tensor.number = number;
                 if (coded && !tensor.dense)
                     this->refuse(text("hvd: ", this->op.entry.label(), ": tensor ", pieces_.size(),
                                       " has gaps: codecs take tensors without"));
                 content.add(tensor).add(std::uint64_t(dtype_traits<W>::id));
-                pieces_.push_back({tensor, bytes, coded});
+                pieces_.push_back({bytes, coded});
                 bytes += tensor.count * sizeof(W);
                 if (coded) coded_elements_ += tensor.count;
             }
+            ++number;
         });
         groups_[type] = group_of<W>(op, function, offset, (bytes - offset) / sizeof(W));
         groups_[type].is_scaled = coded;
@@ -77,31 +80,36 @@ private:
 
     void encode(std::byte* buffer) {
         float* residual = residuals_.data();
-        for (const piece& p : pieces_) {
+        for (std::size_t i = 0; i < pieces_.size(); ++i) {
+            const piece& p = pieces_[i];
+            const tensor_ref& tensor = tensors_[i];
             if (!p.coded) {
-                pack(p.tensor, buffer + p.offset);
+                pack(tensor, buffer + p.offset);
                 continue;
             }
-            const float* const from = reinterpret_cast<const float*>(p.tensor.data);
+            const float* const from = reinterpret_cast<const float*>(tensor.data);
             coded_type* const to = reinterpret_cast<coded_type*>(buffer + p.offset);
             if constexpr (Codec::keeps_residual)
-                Codec::encode(from, p.tensor.count, to, prescale_, residual);
-            else Codec::encode(from, p.tensor.count, to, prescale_);
-            if constexpr (Codec::keeps_residual) residual += p.tensor.count;
+                Codec::encode(from, tensor.count, to, prescale_, residual);
+            else Codec::encode(from, tensor.count, to, prescale_);
+            if constexpr (Codec::keeps_residual) residual += tensor.count;
         }
     }
 
     void decode(const std::byte* buffer) const {
-        for (const piece& p : pieces_) {
+        for (std::size_t i = 0; i < pieces_.size(); ++i) {
+            const piece& p = pieces_[i];
+            const tensor_ref& tensor = tensors_[i];
             if (p.coded)
-                Codec::decode(reinterpret_cast<const coded_type*>(buffer + p.offset),
-                              p.tensor.count, reinterpret_cast<float*>(p.tensor.data), postscale_);
-            else unpack(p.tensor, buffer + p.offset);
+                Codec::decode(reinterpret_cast<const coded_type*>(buffer + p.offset), tensor.count,
+                              reinterpret_cast<float*>(tensor.data), postscale_);
+            else unpack(tensor, buffer + p.offset);
         }
     }
 
     double prescale_, postscale_;
-    std::vector<piece> pieces_;
+    std::vector<tensor_ref> tensors_;
+    std::vector<piece> pieces_;     // of the tensors
     std::vector<float> residuals_;  // residuals of the coded elements, in their order
     std::size_t coded_elements_ = 0;
     std::array<reduction_group, fused_types_t<Fused>::size> groups_;

@@ -123,7 +123,7 @@ public:
             using Results = results_of<gathered, fused<Parts...>>;
             return start_call_for<Results>(self(), collective::gather, o, [&](Results& results) {
                 make_results(results, list);
-                return kept_fused_gather<Results>(memory_for(list), results, o, at(r));
+                return kept_fused<Results, fused_gather_call>(memory_for(list), results, o, at(r));
             });
         } else {
             return refused_call();

@@ -33,6 +33,7 @@ struct reduce_call : call {
         if constexpr (is_strided<In> || is_strided<Out>) {
             input.tensor = erase(in);
             output.tensor = erase(out);
+            op.inputs = {&input.tensor, 1};
             op.buffer_bytes = in.size() * sizeof(T);
             op.self = this;
             op.pack = [](void* self, operation& current) {

@@ -36,6 +36,7 @@ struct reduce_scatter_call : distribution {
         op.in = bytes_of(in);
         if constexpr (is_strided<In>) {
             input.tensor = erase(in);
+            op.inputs = {&input.tensor, 1};
             op.buffer_bytes = in.size() * sizeof(T);
             op.in = nullptr;
             op.self = this;

@@ -5,6 +5,7 @@
 #include "call/calls_base.hpp"
 #include "call/distribution.hpp"
 #include "call/split_rows.hpp"
+#include "fused/fused_distribute.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -95,8 +96,33 @@ public:
             run_into(in, given_counts(counts), out, r, o);
     }
 
+    /// Scatters several tensors of the root at once, each as `scatter` alone does. It returns a
+    /// tuple with a vector for each tensor, and a vector of vectors for a runtime list. The others
+    /// name as many tensors of the same element types, which may be empty. **Collective** and
+    /// errors as `scatter`.
+    /// @snippet tests/docs/snippets.cpp fused_scatter
+    template <class... Parts>
+    [[nodiscard("hvd: the result of the call is what it returns")]] auto scatter(
+        const fused<Parts...>& list, root r = root{0}, const options& o = {}) {
+        results_of<stored_vector, fused<Parts...>> results;
+        if constexpr (check_tensor<B, fused<Parts...>>())
+            run_fused_distribute(self(), collective::scatter, list, results, r, o);
+        return results;
+    }
+
+    /// Scatters several tensors of the root into the caller's: `scatter(fuse(a, b), into(fuse(x,
+    /// y)))`. Each tensor of `into` has exactly the size of this rank's slice. In place: the root's
+    /// `x` is its slice of `a`.
+    template <class... Parts, class... Outs>
+    void scatter(const fused<Parts...>& list, const into_view<fused<Outs...>>& out,
+                 root r = root{0}, const options& o = {}) {
+        if constexpr (check_tensor<B, fused<Parts...>>())
+            run_fused_distribute_into(self(), collective::scatter, list, out.view, r, o);
+    }
+
     /// Begins an even scatter with new memory. The result is complete when `wait()` returns it.
     template <class In>
+        requires(!is_fused<std::remove_cvref_t<In>>)
     auto scatter_async(In&& in, root r = root{0}, const options& o = {}) {
         if constexpr (check_unfused<In>() && check_tensor<B, In, tensor_use::kept>())
             return start_new(std::forward<In>(in), {}, r, o);
@@ -114,6 +140,7 @@ public:
 
     /// Begins an even scatter into the caller's memory.
     template <class In, class View>
+        requires(!are_fused<In, View>)
     request scatter_async(In&& in, const into_view<View>& out, root r = root{0},
                           const options& o = {}) {
         if constexpr (check_unfused<In, View>() && check_tensor<B, In, tensor_use::kept>() &&
@@ -133,11 +160,36 @@ public:
         return {};
     }
 
+    /// Begins a scatter of several tensors with new memory. `wait()` returns a tuple.
+    template <class... Parts>
+    auto scatter_async(const fused<Parts...>& list, root r = root{0}, const options& o = {}) {
+        using Results = results_of<stored_vector, fused<Parts...>>;
+        if constexpr (check_tensor<B, fused<Parts...>>())
+            return start_fused_distribute<Results>(self(), collective::scatter, list, r, o);
+        else return refused_call();
+    }
+
+    /// Begins a scatter of several tensors into the caller's.
+    template <class... Parts, class... Outs>
+    request scatter_async(const fused<Parts...>& list, const into_view<fused<Outs...>>& out,
+                          root r = root{0}, const options& o = {}) {
+        if constexpr (check_tensor<B, fused<Parts...>>())
+            return start_fused_distribute_into(self(), collective::scatter, list, out.view, r, o);
+        return {};
+    }
+
     // An output without hvd::into is refused.
     template <class In, class Counts, bare_output Out, class... A>
         requires(!pointer_like<In>)
     refused_call scatter(const In&, const Counts&, Out&&, A&&...) {
         static_assert(has_into<Out>, "hvd: the memory of the result is marked: hvd::into(out)");
+        return {};
+    }
+
+    template <class... Parts, class... Outs, class... A>
+    refused_call scatter(const fused<Parts...>&, const fused<Outs...>&, A&&...) {
+        static_assert(has_into<fused<Outs...>>,
+                      "hvd: the memory of the result is marked: hvd::into(out)");
         return {};
     }
 

@@ -289,6 +289,20 @@ public:
         return session_ && static_cast<const detail::call_driver&>(*session_).is_broken();
     }
 
+    /// Goes on with the asynchronous calls of this communicator as far as it can without waiting.
+    /// It is for loops of a program whose calls no thread drives: with MPI below the level
+    /// MULTIPLE. Submissions of asynchronous calls and an optimizer's reports do the same on the
+    /// way. Where a progress thread runs, and with `direct<>`, it does nothing. A failure of a
+    /// call, also one by the death of a peer, is thrown by `wait()` or `test()` of its request. A
+    /// call's timeout and the notice of a long wait count from these. It is no collective.
+    /// **Threads**: the one that makes the calls.
+    /// @throws hvd::usage_error in a forked child and, where it does something, on another thread
+    /// and inside a call.
+    /// @snippet tests/docs/snippets.cpp progress
+    void progress() {
+        static_cast<detail::call_driver&>(detail::access::session_of(*this)).make_progress();
+    }
+
     /// Resumes, on this thread, coroutines that wait for calls that are complete. It returns their
     /// number.
     std::size_t run_ready() {

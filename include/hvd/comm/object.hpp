@@ -3,9 +3,7 @@
 #pragma once
 
 #include "../collective/allgather.hpp"
-#include "../collective/broadcast.hpp"
-#include "../collective/scatter.hpp"
-#include "serializer.hpp"
+#include "object_call.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -24,10 +22,8 @@ public:
         requires(!std::is_const_v<T>)
     {
         if constexpr (check_serializable<T>()) {
-            if (const auto bytes = send_object(object, r, o); self().rank() != r.rank) {
-                std::span<const std::byte> rest(bytes);
-                object = serializer<T>::read(rest);
-            }
+            if (const auto bytes = send_object(object, r, o); self().rank() != r.rank)
+                object = read_object<T>(bytes);
         }
         return object;
     }
@@ -44,9 +40,36 @@ public:
         if constexpr (check_serializable<T>()) {
             const auto bytes = send_object(object, r, o);
             if (self().rank() == r.rank) return object;
-            std::span<const std::byte> rest(bytes);
-            return serializer<T>::read(rest);
+            return read_object<T>(bytes);
         }
+    }
+
+    /// Begins a `broadcast_object`: `object` is the root's when the request is complete.
+    ///
+    /// **Collective**: as `broadcast_object`, which is the same call for the peers.
+    /// **Buffers**: the root's object is serialised before the function returns. The others'
+    /// objects stay untouched until the request is complete.
+    /// **Threads**: the serializer reads on the thread that completes the call, as a callback of
+    /// `request::then` runs, and makes no calls on the communicator.
+    /// @throws from `wait()` as `broadcast_object`.
+    /// @snippet tests/docs/snippets.cpp broadcast_object_async
+    template <class T>
+    request broadcast_object_async(T& object, root r = root{0}, const options& given = {})
+        requires(!std::is_const_v<T>)
+    {
+        if constexpr (check_serializable<T>()) {
+            const options o = named("broadcast_object", given);
+            session& own = access::session_of(self());
+            const auto held = access::hold(self(), collective::broadcast);
+            const auto call = prepare(own, collective::broadcast, o, [&] {
+                progress::of(own);
+                return shared<queued_object<T>>::make(object, r, own.rank(), own.size(), o);
+            });
+            progress::submit(own, call->first, o.timeout);
+            progress::submit(own, call, o.timeout);
+            return request(call);
+        }
+        return {};
     }
 
     // Constants and temporaries can't take the root's object: the call would do nothing.
@@ -55,6 +78,14 @@ public:
         static_assert(sizeof(T) == 0,
                       "hvd: broadcast_object changes its argument, and this one is const or a "
                       "temporary: comm.copy_of_root(object) returns the root's");
+        return {};
+    }
+
+    template <class T, class... A>
+    refused_call broadcast_object_async(const T&, A&&...) {
+        static_assert(sizeof(T) == 0,
+                      "hvd: broadcast_object_async changes its argument, and this one is const or "
+                      "a temporary");
         return {};
     }
 
@@ -71,6 +102,21 @@ public:
         else return {};
     }
 
+    /// Begins an `allgather_object`, whose result is the vector.
+    ///
+    /// **Collective**: as `allgather_object`, which is the same call for the peers.
+    /// **Buffers**: the object is serialised before the function returns.
+    /// **Threads**: as `broadcast_object_async`.
+    /// @throws from `wait()` as `allgather_object`.
+    /// @snippet tests/docs/snippets.cpp allgather_object_async
+    template <class T>
+    result<std::vector<T>> allgather_object_async(const T& object, const options& o = {}) {
+        if constexpr (check_serializable<T>())
+            return begin_collecting(collective::allgather, object, root{},
+                                    named("allgather_object", o));
+        else return {};
+    }
+
     /// Returns every rank's object on the root, in rank order, and nothing on the others.
     ///
     /// **Collective**: all ranks, in the same order of calls, with one type and root.
@@ -84,6 +130,15 @@ public:
         else return {};
     }
 
+    /// Begins a `gather_object`, as `allgather_object_async` begins its call.
+    template <class T>
+    result<std::vector<T>> gather_object_async(const T& object, root r = root{0},
+                                               const options& o = {}) {
+        if constexpr (check_serializable<T>())
+            return begin_collecting(collective::gather, object, r, named("gather_object", o));
+        else return {};
+    }
+
     /// Returns object number r of the root's list on rank r. The root gives one for each rank; the
     /// others' lists only set the type.
     ///
@@ -92,11 +147,35 @@ public:
     /// @snippet tests/docs/snippets.cpp scatter_object
     template <class T>
     [[nodiscard("hvd: the result of the call is what it returns")]] T scatter_object(
-        const std::vector<T>& objects, root r = root{0}, const options& o = {}) {
+        const std::vector<T>& objects, root r = root{0}, const options& given = {}) {
         if constexpr (check_serializable<T>()) {
-            const auto mine = deal(objects, r, named("scatter_object", o));
-            std::span<const std::byte> bytes(mine);
-            return serializer<T>::read(bytes);
+            const options o = named("scatter_object", given);
+            session& own = access::session_of(self());
+            auto call = prepare(own, collective::scatter, o, [&] {
+                return scatter_objects_call<T>(objects, r, own.rank(), own.size(), o);
+            });
+            run_call(self(), call, o);
+            return call.read();
+        }
+    }
+
+    /// Begins a `scatter_object`, as `allgather_object_async` begins its call. T has a default
+    /// constructor.
+    template <class T>
+    result<T> scatter_object_async(const std::vector<T>& objects, root r = root{0},
+                                   const options& given = {}) {
+        static_assert(std::is_default_constructible_v<T>,
+                      "hvd: scatter_object_async needs a type with a default constructor; "
+                      "scatter_object does not");
+        if constexpr (check_serializable<T>() && std::is_default_constructible_v<T>) {
+            const options o = named("scatter_object", given);
+            session& own = access::session_of(self());
+            return start_call_for<T>(self(), collective::scatter, o, [&](T& value) {
+                return kept_objects<scatter_objects_call<T>>(value, objects, r, own.rank(),
+                                                             own.size(), o);
+            });
+        } else {
+            return {};
         }
     }
 
@@ -112,86 +191,34 @@ private:
     template <class T>
     std::vector<std::byte> send_object(const T& object, root r, const options& given) {
         const options o = named("broadcast_object", given);
-        std::vector<std::byte> bytes;
-        std::uint64_t size = 0;
-        const auto view = hvd::view(&size, 1);
-        broadcast_call<tensor_view<std::uint64_t>, tensor_view<std::uint64_t>> call(
-            view, view, r, self().rank(), self().size(), o);
-        prepare(access::session_of(self()), collective::broadcast, o,
-                [&] { store_object_name(call.op.entry, object_name<T>()); });
-        if (self().rank() == r.rank)
-            if (const std::exception_ptr failure = write(object, bytes))
-                forfeit(call.op, serializer_threw, failure);
-        size = bytes.size();
+        session& own = access::session_of(self());
+        auto call = prepare(own, collective::broadcast, o, [&] {
+            return object_size_call<T>(object, r, own.rank(), own.size(), o);
+        });
         run_call(self(), call, o);
-        prepare(access::session_of(self()), collective::broadcast, o,
-                [&] { bytes.resize(std::size_t(size)); });
-        self().broadcast(bytes, r, o);
-        return bytes;
+        prepare(own, collective::broadcast, o, [&] { call.bytes.resize(std::size_t(call.size)); });
+        self().broadcast(call.bytes, r, o);
+        return std::move(call.bytes);
     }
 
-    // Allgather and gather: every rank's object, or none where nothing comes.
     template <class T>
     std::vector<T> collect(collective kind, const T& object, root r, const options& o) {
-        const bool receives = kind == collective::allgather || self().rank() == r.rank;
-        std::vector<std::byte> mine;
-        gathered<std::byte> all;
-        const std::exception_ptr failure = write(object, mine);
-        gather_call<tensor_view<std::byte>, gathered<std::byte>*> gather(
-            kind, hvd::view(mine.data(), mine.size()), &all, r, receives, self().size(), o);
-        prepare(access::session_of(self()), kind, o,
-                [&] { store_object_name(gather.op.entry, object_name<T>()); });
-        if (failure) forfeit(gather.op, serializer_threw, failure);
-        run_call(self(), gather, o);
-        std::vector<T> result;
-        for (std::size_t p = 0; p < all.counts.size(); ++p) {
-            std::span<const std::byte> bytes = all[p];
-            result.push_back(serializer<T>::read(bytes));
-        }
-        return result;
-    }
-
-    // Returns the bytes of this rank's object.
-    template <class T>
-    std::vector<std::byte> deal(const std::vector<T>& objects, root r, const options& o) {
-        const bool sends = self().rank() == r.rank;
-        std::vector<std::byte> all, mine;
-        std::vector<std::size_t> counts(std::size_t(self().size()));
-        std::exception_ptr failure;
-        const bool is_one_each = objects.size() == counts.size();
-        for (std::size_t p = 0; sends && is_one_each && !failure && p < counts.size(); ++p) {
-            const std::size_t before = all.size();
-            failure = write<T>(objects[p], all);
-            counts[p] = failure ? 0 : all.size() - before;
-        }
-        if (failure) counts.assign(counts.size(), 0);
-        auto call = prepare(access::session_of(self()), collective::scatter, o, [&] {
-            return scatter_call<tensor_view<std::byte>, std::vector<std::byte>*>(
-                hvd::view(all.data(), all.size()), given_counts(counts), &mine, r, self().rank(),
-                self().size(), nullptr, o);
+        session& own = access::session_of(self());
+        auto call = prepare(own, kind, o, [&] {
+            return gather_objects_call<T>(kind, object, r, own.rank(), own.size(), o);
         });
-        prepare(access::session_of(self()), collective::scatter, o,
-                [&] { store_object_name(call.op.entry, object_name<T>()); });
-        if (sends && !is_one_each)
-            call.refuse(text("hvd: scatter_object on rank ", r.rank, ": ", objects.size(),
-                             " objects for ", self().size(), " ranks"));
-        if (failure) forfeit(call.op, serializer_threw, failure);
         run_call(self(), call, o);
-        return mine;
+        return call.read();
     }
 
-    static constexpr const char* serializer_threw = "an object's serializer threw: ";
-
-    // Appends the object. After an exception no bytes are left.
     template <class T>
-    static std::exception_ptr write(const T& object, std::vector<std::byte>& bytes) {
-        try {
-            serializer<T>::write(bytes, object);
-            return nullptr;
-        } catch (...) {
-            bytes.clear();
-            return std::current_exception();
-        }
+    result<std::vector<T>> begin_collecting(collective kind, const T& object, root r,
+                                            const options& o) {
+        session& own = access::session_of(self());
+        return start_call_for<std::vector<T>>(self(), kind, o, [&](std::vector<T>& value) {
+            return kept_objects<gather_objects_call<T>>(value, kind, object, r, own.rank(),
+                                                        own.size(), o);
+        });
     }
 };
 

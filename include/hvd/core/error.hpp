@@ -104,6 +104,37 @@ public:
     using peer_error::peer_error;
 };
 
+/// A rank gives a NaN or an infinity to a reduction of which the ranks look at what they give:
+/// `.check_finite` of a communicator or an optimizer. Every rank that takes part in the call throws
+/// it, with the same values, before anything is summed. The communicator works on.
+class not_finite_error : public error {
+public:
+    not_finite_error(int rank, std::string_view what, int source, std::string_view tensor,
+                     std::size_t index, double value)
+        : error(rank, what),
+          tensor_(shared_text::make(tensor)),
+          source_(source),
+          index_(index),
+          value_(value) {}
+
+    /// The rank that gives the value: the lowest of several.
+    int source() const noexcept { return source_; }
+    /// The words for its tensor where the call has several: "tensor 3", or "gradient 'w1'" of an
+    /// optimizer. Empty for a call of one tensor. Valid while some copy of the error lives.
+    std::string_view tensor() const noexcept { return tensor_->value; }
+    /// The index of the first such element of the tensor, row-major.
+    std::size_t index() const noexcept { return index_; }
+    /// A NaN or an infinity.
+    double value() const noexcept { return value_; }
+
+private:
+    using shared_text = detail::shared<detail::counted_value<detail::message>>;
+    shared_text tensor_;
+    int source_;
+    std::size_t index_;
+    double value_;
+};
+
 /// A call of a library under hvd failed: `mpi_error`, `cuda_error` and `nccl_error` say of which.
 class library_error : public error {
 public:

@@ -178,6 +178,11 @@ struct communicator_options {
     /// otherwise the communicator is bound to the thread that makes its first call, until
     /// `hand_over`. Not for threads of OpenMP in a parallel region, whose order differs
     bool threads_take_turns = false;
+    /// each rank looks, before an `allreduce`, `reduce` or `reduce_scatter` of floats or complex
+    /// numbers, for the first NaN or infinity that it gives. If there is one all ranks throw
+    /// `not_finite_error`, which names rank, tensor and element. It is for tensors of the host, and
+    /// not for `hvd::adasum`. `docs/errors.md` says what it costs
+    bool check_finite = false;
 };
 
 namespace detail {

@@ -20,8 +20,24 @@ public:
     void clear() {
         tensors_.clear();
         offsets_.clear();
+        inputs_.clear();
+        names_.inputs.clear();
         bytes_ = 0;
     }
+
+    // The call that was added is one whose input is looked at, under its name in the engine, which
+    // outlives the unit.
+    void check(const operation& call, std::string_view name) {
+        const bool is_one = call.inputs.size() <= 1;
+        const auto look_at = [&](const tensor_ref& t) {
+            names_.inputs.push_back({name, call.names, t.number, is_one});
+            inputs_.push_back(t);
+            inputs_.back().number = std::uint32_t(names_.inputs.size() - 1);
+        };
+        for (const tensor_ref& t : call.inputs) look_at(t);
+        if (call.inputs.empty()) look_at(whole_of(call.groups[0], call.out));
+    }
+    bool checks() const { return !inputs_.empty(); }
 
     // Adds the tensors of a call, an engine's: it is of a fused list, of one tensor perhaps.
     void add(const operation& call) {
@@ -48,6 +64,10 @@ public:
         op_.entry.count = bytes_;
         op_.entry.content = content;
         op_.callable = first.callable;
+        op_.inputs = inputs_;
+        op_.names = &names_;
+        op_.checks_finite = checks();
+        op_.unchecked = !checks();
         op_.groups = &group_;
         op_.group_count = 1;
         if (!buffer_.needs_packing()) {
@@ -88,6 +108,25 @@ private:
         return t;
     }
 
+    // The names of the tensors that are looked at: "tensor 2 of 'w1'" where a name has several.
+    struct input {
+        std::string_view name;
+        const input_names* names;
+        std::uint32_t number;
+        bool is_one;
+    };
+    struct names_of_inputs : input_names {
+        std::vector<input> inputs;
+        names_of_inputs() {
+            name = [](const input_names& self, std::size_t number) {
+                const input& i = static_cast<const names_of_inputs&>(self).inputs[number];
+                if (i.names != nullptr) return i.names->name(*i.names, i.number);
+                return i.is_one ? text("'", i.name, "'")
+                                : text("tensor ", i.number, of_tensor, "'", i.name, "'");
+            };
+        }
+    };
+
     void add(const tensor_ref& t) {
         tensors_.push_back(t);
         offsets_.push_back(bytes_);
@@ -97,6 +136,8 @@ private:
     std::vector<tensor_ref> tensors_;
     std::vector<std::size_t> offsets_;
     std::size_t bytes_ = 0;
+    std::vector<tensor_ref> inputs_;
+    names_of_inputs names_;
     fused_buffer buffer_{tensors_, offsets_};
     reduction_group group_{};
     operation op_{};

@@ -214,10 +214,12 @@ private:
             if (calls[i] != nullptr) {
                 of_this_rank = calls[i]->op;
                 merged_.add(*of_this_rank);
+                if (checks(*of_this_rank)) merged_.check(*of_this_rank, unit[i].name);
             } else {
                 merged_.add(neutral_reduction(unit[i]));
             }
         if (of_this_rank == nullptr) of_this_rank = &neutral_.front().op;
+        if (merged_.checks()) driver().take_finite_checks();
         hash content;
         bool alike = true;  // a rank that has joined does not know the tensors of a group
         for (std::size_t i = first; i < end; ++i) {
@@ -227,6 +229,10 @@ private:
         operation& merged = merged_.finish(*of_this_rank, content.value(), factor, alike);
         merged.is_declined = &is_declined;
         return merged;
+    }
+
+    bool checks(const operation& op) const {
+        return op.checks_finite || data_->options().check_finite;
     }
 
     // The peers make a call that this rank can't prepare: they throw peer_error, and this rank its

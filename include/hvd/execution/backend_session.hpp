@@ -58,6 +58,7 @@ public:
                       !requires { typename endpoint_type::environment_type; })
             refuse_options_of_mpi(options, rank());
         if (is_direct<B> && options.timeout.is_time()) throw_no_timeout("a communicator");
+        if (is_direct<B> && options.check_finite) throw_no_checks();
         set_traits(*endpoint);
         if (traits_.transport && !(options.tuning == tuning_options{})) {
             traits_.transport->prepare(options.tuning);
@@ -97,6 +98,7 @@ private:
         if constexpr (requires { endpoint_type::note_death(); })
             traits_.note_death = &endpoint_type::note_death;
         if constexpr (observes<B>) traits_.observing = observing_by(observer_);
+        if (options_.check_finite) take_finite_checks();
     }
 
     owner<endpoint_type> endpoint_;

@@ -6,6 +6,7 @@
 #include "../platform/clock.hpp"
 #include "../protocol/agreement.hpp"
 #include "../transport/collectives.hpp"
+#include "input_check.hpp"
 #include "observing.hpp"
 #include "session.hpp"
 #include "wait.hpp"
@@ -19,6 +20,8 @@ struct call_queue : counted {
     void (*drain)(call_queue&) noexcept = nullptr;
     // Ends the progress thread; no call is under way.
     void (*stop)(call_queue&) noexcept = nullptr;
+    // Advances the calls as far as possible without waiting, where no thread does.
+    void (*drive)(call_queue&) = nullptr;
     // Resumes coroutines whose calls are complete, on this thread.
     std::size_t (*run_ready)(call_queue&) = nullptr;
 };
@@ -123,12 +126,33 @@ public:
         throw usage_error(rank_, text("hvd: ", what, " on rank ", rank_, no_timeout));
     }
 
+    [[gnu::cold, gnu::noinline, noreturn]] void throw_no_checks() const {
+        throw usage_error(rank_, text("hvd: .check_finite is given on rank ", rank_,
+                                      ", and the ranks of direct<> tell each other nothing before "
+                                      "a call: hvd::mpi and hvd::checked<hvd::direct<hvd::mpi>> "
+                                      "do"));
+    }
+
     // A callable or an observer that runs in the progress thread makes no calls: the thread would
     // wait for itself.
     template <class Call>
     void refuse_in_driver(Call call) {
         if (user().is_driver()) [[unlikely]]
             user().refuse(call, true);
+    }
+
+    // From now on a call may ask for a look at its input. Without that, calls have nothing to ask.
+    void take_finite_checks() noexcept {
+        __atomic_fetch_or(&traits_.observing.wanted, observing::looks_at_input, __ATOMIC_RELAXED);
+    }
+
+    // Where no thread does that, the queue goes on as far as it can without waiting. A failure is
+    // that of a call, and for its request.
+    void make_progress() {
+        if (fork_.in_child()) throw_ended("progress");
+        if (traits_.threaded) return;
+        const session_use use(user_, "progress");
+        if (queue_) queue_->drive(*queue_);
     }
 
     shared<call_queue>& queue() noexcept { return queue_; }
@@ -253,7 +277,8 @@ public:
     void start(operation& op) {
         transport* const t = traits_.transport.get();
         try {
-            if (traits_.observing.wanted != 0) observe(op, observed_moment::begin);
+            if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0)
+                look_at_begin(op);
             const bool takes_lists = t != nullptr && t->choose(op);
             packs_ = op.pack != nullptr && !takes_lists;
             if (packs_ && op.in == nullptr && !op.entry.refused) provide_buffer(op);
@@ -288,17 +313,19 @@ public:
         } catch (...) {
             fail(op);
         }
-        if (traits_.observing.wanted != 0) observe(op, observed_moment::end);
+        if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0)
+            observe(op, observed_moment::end);
     }
 
-    // Advances a call as far as possible without waiting. It returns true when the call is over.
-    bool advance(operation& op, time_point limit) {
+    // Advances a call as far as possible without waiting. It returns true when the call is over. If
+    // nobody waits for it, the time that it takes is not told, and has no limit.
+    bool advance(operation& op, time_point limit, bool is_awaited) {
         try {
             if (traits_.run_whole == nullptr) {
                 transport& t = *traits_.transport;
                 do {
                     if (!t.ready()) {
-                        t.while_waiting([&] { look_while_waiting(t, op, limit); });
+                        t.while_waiting([&] { look_while_waiting(t, op, limit, is_awaited); });
                         return false;
                     }
                     notice_.begin_round();
@@ -309,7 +336,8 @@ public:
         } catch (...) {
             fail(op);
         }
-        if (traits_.observing.wanted != 0) observe(op, observed_moment::end);
+        if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0)
+            observe(op, observed_moment::end);
         return true;
     }
 
@@ -322,7 +350,8 @@ private:
     }
 
     // A call that waits without a thread: peers are asked about no more often than in wait_ready().
-    [[gnu::cold]] void look_while_waiting(transport& t, const operation& op, time_point limit) {
+    [[gnu::cold]] void look_while_waiting(transport& t, const operation& op, time_point limit,
+                                          bool is_awaited) {
         const time_point time = now();
         if (stop_.aborted.load()) throw_aborted(rank(), op.entry.label(), stop_);
         if (looked_at_ == 0) looked_at_ = time;
@@ -331,6 +360,7 @@ private:
             asked_ = true;
             if (t.hopeless()) t.fail(verdict::hopeless);
         }
+        if (!is_awaited) return;
         if (time > limit) t.fail(verdict::expired);
         if (limit == never || notice_.tells_all()) notice_.look(t, op, time);
     }
@@ -466,6 +496,7 @@ private:
             else observe(op, observed_moment::failure);
         } catch (...) {  // the failure of the call goes before that of its observer
         }
+        take_back_not_finite(op.entry);
         if (!op.failure) throw;
         op.entry.refused = false;
         op.entry.text[0] = 0;
@@ -476,6 +507,11 @@ private:
     void keep_reason() noexcept {
         broken_by_ = peers_of(std::current_exception());
         broken_ = what_of(std::current_exception());
+    }
+
+    void look_at_begin(operation& op) {
+        observe(op, observed_moment::begin);
+        if (options_.check_finite || op.checks_finite) check_input(op);
     }
 
     void observe(const operation& op, observed_moment m) {

@@ -28,8 +28,13 @@ struct observing {
     void (*call)(void* observer, const event&, observed_moment, int rank) = nullptr;
     void* observer = nullptr;
     std::uint32_t wanted = 0;  // the moments for which the observer has a function
+    // Also in `wanted`, so that calls without observers and checks ask once for both. It comes
+    // while other threads look: an optimizer of an engine asks for it.
+    static constexpr std::uint32_t looks_at_input = std::uint32_t(1) << 31;
 
-    bool wants(observed_moment m) const { return (wanted >> unsigned(m) & 1) != 0; }
+    bool wants(observed_moment m) const {
+        return (__atomic_load_n(&wanted, __ATOMIC_RELAXED) >> unsigned(m) & 1) != 0;
+    }
     void tell(const event& e, observed_moment m, int rank = -1) const {
         call(observer, e, m, rank);
     }

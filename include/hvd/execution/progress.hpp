@@ -44,10 +44,14 @@ class queued : public counted {
 public:
     operation* op = nullptr;   // part of the class derived from this one
     time_limit timeout{};      // counts from the call's turn
-    time_point limit = never;  // known when the call has begun
+    time_point limit = never;  // known when the call has begun and something waits for it
+    bool is_awaited = false;   // without a progress thread: by wait() or test()
     time_point made = 0;       // known of an engine's, and if somebody observes the calls
     time_point ready = 0;      // known of an engine's if somebody observes them
     const queue_of_calls* queue = nullptr;
+    // Completes the arguments of a call that needs the result of an earlier one, in its turn. It
+    // may throw: then the call is not made. So the call is not made on the other ranks, either.
+    void (*at_turn)(queued&) = nullptr;
     shared<counted> owner;  // a session, or an engine: its queue knows
     shared<queued> behind;  // the next in the queue
 
@@ -143,12 +147,13 @@ struct queued_value : queued {
 };
 
 // The asynchronous calls of one communicator, in their order. If the backend allows it, a thread
-// drives them; otherwise wait() and test() do.
+// drives them; otherwise wait() and test() do, and each submission and drive() on the way.
 class progress final : public call_queue {
 public:
     explicit progress(call_driver& owner) : owner_(owner) {
         drain = [](call_queue& self) noexcept { static_cast<progress&>(self).finish_all(); };
         stop = [](call_queue& self) noexcept { static_cast<progress&>(self).end(); };
+        drive = [](call_queue& self) { static_cast<progress&>(self).drive_calls(); };
         run_ready = [](call_queue& self) { return static_cast<progress&>(self).resume_ready(); };
     }
     ~progress() { end(); }
@@ -174,11 +179,16 @@ public:
         call->timeout = timeout;
         if (owner_.observing().call != nullptr) call->made = quick_now();
         if (!worker_ && owner_.threaded()) worker_ = thread([this] { serve(); });
-        const lock_guard lock(mutex_);
-        if (last_) last_->behind = call;
-        else first_ = call;
-        last_ = call;
-        changed_.notify_all();
+        append(call);
+        drive_calls();
+    }
+
+    // Without a progress thread: nobody waits for these calls yet. The calls of direct<> wait for
+    // their peers inside the library.
+    void drive_calls() {
+        if (worker_ || !owner_.compares_calls()) return;
+        while (const shared<queued> head = front())
+            if (!advance(*head, false)) return;
     }
 
     bool test(queued& call) {
@@ -259,6 +269,14 @@ private:
     static constexpr std::string_view destroyed_inside =
         "hvd: the request of this call was destroyed inside another call of its communicator";
 
+    void append(const shared<queued>& call) {
+        const lock_guard lock(mutex_);
+        if (last_) last_->behind = call;
+        else first_ = call;
+        last_ = call;
+        changed_.notify_all();
+    }
+
     void complete(queued& call) {
         if (worker_) return wait_done(call);
         while (!call.done()) finish(*front());
@@ -266,7 +284,7 @@ private:
 
     void advance_to(queued& call) {
         while (!call.done())
-            if (!advance(*front())) return;
+            if (!advance(*front(), true)) return;
     }
 
     // Returns the first coroutine whose call is complete. Without a progress thread it advances the
@@ -314,8 +332,20 @@ private:
         while (const shared<queued> head = next()) finish(*head);
     }
 
-    void begin(queued& head) {
+    static void take_turn(queued& head) {
+        if (head.at_turn != nullptr) head.at_turn(head);
+    }
+
+    // The time of a call counts from its turn. Without a progress thread it counts from the first
+    // wait: the program computes before it.
+    void await(queued& head) {
+        if (std::exchange(head.is_awaited, true)) return;
         head.limit = owner_.limit_for(*head.op, head.timeout);
+    }
+
+    void begin(queued& head, bool is_awaited) {
+        if (is_awaited) await(head);
+        else static_cast<void>(owner_.limit_for(*head.op, head.timeout));  // refuses a wrong one
         owner_.set_time_made(head.made);
         owner_.start(*head.op);
     }
@@ -324,8 +354,11 @@ private:
     void finish(queued& head) {
         std::exception_ptr failure;
         try {
+            const bool has_begun = std::exchange(under_way_, false);
+            if (!has_begun) take_turn(head);
             owner_.refuse_if_unusable(*head.op);
-            if (!std::exchange(under_way_, false)) begin(head);
+            if (!has_begun) begin(head, true);
+            await(head);
             // The user's thread computes while the progress thread waits.
             owner_.finish(*head.op, head.limit, owner_.threaded() ? 2 : 1);
         } catch (...) {
@@ -336,14 +369,16 @@ private:
 
     // Without a progress thread: advances the first call as far as possible without waiting. It
     // returns true when the call is over.
-    bool advance(queued& head) {
+    bool advance(queued& head, bool is_awaited) {
         std::exception_ptr failure;
         try {
             if (!std::exchange(under_way_, true)) {
+                take_turn(head);
                 owner_.refuse_if_unusable(*head.op);
-                begin(head);
+                begin(head, is_awaited);
             }
-            if (!owner_.advance(*head.op, head.limit)) return false;
+            if (is_awaited) await(head);
+            if (!owner_.advance(*head.op, head.limit, is_awaited)) return false;
         } catch (...) {
             failure = std::current_exception();
         }

@@ -17,7 +17,8 @@ namespace hvd::inline v0 {
 /// `test()` that is true, `co_await`, or the destructor. The destructor waits as `wait()` does;
 /// while an exception unwinds it waits for the communicator's `destructor_timeout` at most, and
 /// then the communicator is given up. Assigning to a request waits as `wait()` does. The timeout of
-/// the call counts from its turn: the calls that were made before it are complete. It is movable.
+/// the call counts from its turn: the calls that were made before it are complete. Without a
+/// progress thread it counts from the first `wait()` or `test()` that drives it. It is movable.
 /// After a move it is empty, and complete.
 /// **Threads**: one thread at a time uses it, the communicator's.
 /// @throws from `wait()`, `test()` and `co_await` the exception of the call, once.

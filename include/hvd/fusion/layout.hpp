@@ -31,13 +31,16 @@ fused_group lay_out_type(const Fused& list, fused_layout& layout) {
     std::size_t next = (layout.bytes + fused_layout::alignment - 1) / fused_layout::alignment *
                        fused_layout::alignment;
     fused_group group{next, 0};
+    std::uint32_t number = 0;
     list.for_each([&](const auto& view) {
         if constexpr (std::is_same_v<typename std::remove_cvref_t<decltype(view)>::value_type, T>) {
             layout.tensors.push_back(erase(view));
+            layout.tensors.back().number = number;
             layout.offsets.push_back(next);
             next += layout.tensors.back().bytes();
             group.count += layout.tensors.back().count;
         }
+        ++number;
     });
     // An empty group has no gap before it: the buffer may be the memory of one tensor.
     if (group.count > 0) layout.bytes = next;

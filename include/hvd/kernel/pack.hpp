@@ -21,6 +21,7 @@ struct tensor_ref {
     dtype id;
     bool dense;
     std::uint8_t dimensions;
+    std::uint32_t number;  // its place in the list that it is part of
     std::string_view type;
     std::size_t extents[max_dimensions];
     std::ptrdiff_t steps[max_dimensions];  // in bytes

@@ -22,6 +22,9 @@ public:
         std::size_t bytes = 0;  ///< of one step
         std::int64_t nanoseconds = 0;
         std::size_t calls = 0;
+
+        /// The time of all these calls.
+        double seconds() const { return double(nanoseconds) * 1e-9; }
     };
 
     void on_begin(const event& e) { begun_ = e.time; }

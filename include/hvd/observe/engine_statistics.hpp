@@ -36,6 +36,9 @@ struct engine_statistics {
     double running_seconds = 0;       ///< of these units, with the wait for ranks that come later
     double longest_run_seconds = 0;   ///< the longest of these times
 
+    /// `running_seconds`, by the name that statistics of a communicator have for it: the time
+    /// inside collectives, with the wait for ranks that come later.
+    double seconds() const noexcept { return running_seconds; }
     /// The tensors that are in flight.
     std::uint64_t in_flight() const noexcept { return submitted - completed - failed; }
     /// The tensors that ranks have asked each other for.

@@ -76,7 +76,8 @@ struct call_header {
     std::uint8_t op = 0;
     std::uint8_t mode = 0;  // rounding
     bool compares_names = false;
-    std::uint8_t unused[3] = {};  // headers that are alike have the same bytes
+    bool not_finite = false;      // refused since an input is not finite: see not_finite_input.hpp
+    std::uint8_t unused[2] = {};  // headers that are alike have the same bytes
     std::int32_t root = -1;
     std::uint64_t count = 0;  // elements that this rank gives
     double prescale = 1, postscale = 1;

@@ -9,6 +9,7 @@
 #include "../core/lean/table.hpp"
 #include "../core/op.hpp"
 #include "call_header.hpp"
+#include "not_finite_input.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -126,13 +127,19 @@ private:
     std::size_t size_;
 };
 
-// The rank that refuses throws its reason, the others the reason of the first that does.
+// The rank that refuses throws its reason, the others the reason of the first that does. Inputs
+// that are not finite come after all other reasons, and all ranks throw the same about the first.
 [[gnu::cold, noreturn]] inline void throw_refusal(int me, header_list headers) {
     const call_header& mine = headers[std::size_t(me)];
-    if (mine.refused) throw usage_error(me, text(std::string_view(mine.text), " (rank ", me, ")"));
+    if (mine.refused && !mine.not_finite)
+        throw usage_error(me, text(std::string_view(mine.text), " (rank ", me, ")"));
     std::vector<int> refusers;
+    std::size_t source = headers.size();
+    for (std::size_t r = headers.size(); r-- > 0;)
+        if (headers[r].not_finite) source = r;
     for (std::size_t r = 0; r < headers.size(); ++r)
-        if (headers[r].refused) refusers.push_back(int(r));
+        if (headers[r].refused && !headers[r].not_finite) refusers.push_back(int(r));
+    if (refusers.empty()) throw_not_finite(me, int(source), mine, headers[source]);
     const int first = refusers.front();
     throw peer_error(me,
                      text("hvd: ", mine.label(), " on rank ", me, ": rank ", first,

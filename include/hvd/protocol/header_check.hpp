@@ -27,7 +27,7 @@ inline bool has_header_numbers(const std::byte* bytes) {
            below(offsetof(h, id), std::size(dtype_names)) &&
            below(offsetof(h, op), std::size(op_names)) &&
            below(offsetof(h, mode), std::size(rounding_names)) &&
-           below(offsetof(h, compares_names), 2);
+           below(offsetof(h, compares_names), 2) && below(offsetof(h, not_finite), 2);
 }
 
 // True if the bytes can be read and printed as a header: each number is one of its kind, and each

@@ -375,7 +375,7 @@ inline bool exchange_counts(transport& t, workspace& w, const operation& op) {
 inline bool distribute(transport& t, workspace& w, operation& op, std::size_t step) {
     if (step == 1) return exchange_counts(t, w, op);
     if (step == 2) return provide(t, w, op);
-    if (step > 3) return false;
+    if (step > 3) return op.take != nullptr && take(t, w, op, step - 4);
     check_settled(t, w);
     w.clear_blocks();
     lay_out_received(w, op);

@@ -143,6 +143,11 @@ struct flaw {
     std::size_t first, second;  // sizes in elements; the sizes of an overlap are in bytes
 };
 
+// The words for a tensor in the error about an input that is not finite: see input_check.hpp.
+struct input_names {
+    message (*name)(const input_names& self, std::size_t number) = nullptr;
+};
+
 // One collective of host memory on its way through a communicator.
 struct operation : collective_call {
     detail::flaw flaw{};  // says why the call is refused, where `entry` does not say it yet
@@ -153,8 +158,14 @@ struct operation : collective_call {
     std::size_t tensor_count = 0;
     const reduction_group* groups = nullptr;  // how each element type is reduced
     std::size_t group_count = 0;
-    bool only_agree = false;         // no data moves: the ranks compare their headers
-    call_header* headers = nullptr;  // an agreement copies all ranks' headers to here
+    bool only_agree = false;     // no data moves: the ranks compare their headers
+    bool checks_finite = false;  // its input is looked at: see input_check.hpp
+    // Nobody looks at its input: it is a part of a call on device tensors, or no rank's own.
+    bool unchecked = false;
+    // The tensors of a reduction as the user gave them. If there are none, `in` is the only one.
+    slice<const tensor_ref> inputs{};
+    const input_names* names = nullptr;  // of the inputs; null: their numbers
+    call_header* headers = nullptr;      // an agreement copies all ranks' headers to here
 
     // Gives the memory for a result whose size only the call knows, from each rank's count.
     std::byte* (*provide)(void* self, slice<const std::size_t> counts) = nullptr;

@@ -54,7 +54,11 @@ using stored_vector = std::vector<stored<T>>;
 
 void list_tensors(const auto& list, std::vector<tensor_ref>& tensors) {
     tensors.clear();
-    list.for_each([&](const auto& view) { tensors.push_back(erase(view)); });
+    list.for_each([&](const auto& view) {
+        const auto number = std::uint32_t(tensors.size());
+        tensors.push_back(erase(view));
+        tensors.back().number = number;
+    });
 }
 
 // Returns the memory of a fused call, with its tensors and their outputs.

@@ -41,6 +41,7 @@ struct fused_reduce_scatter_call : call {
         op.entry.fused = true;
         op.entry.count = bytes;
         op.entry.content = content.value();
+        op.inputs = {memory.tensors.data(), memory.tensors.size()};
         op.in = memory.input.data();
         op.out = memory.output.data();
         op.groups = groups.data();

@@ -43,7 +43,8 @@ inline atomic<bool>& unread_variables_are_told() {
 // Variables that nothing reads unless the program asks for the settings of the environment.
 inline constexpr std::string_view variables_to_ask_for[] = {
     "HVD_TIMEOUT", "HVD_DESTRUCTOR_TIMEOUT", "HVD_MPI_BETWEEN_NODES", "HVD_SHARED_MEMORY_BYTES",
-    "HVD_CPUS", "HVD_CHUNK_BYTES", "HVD_BUCKET_BYTES", "HVD_TUNING", "HVD_CONFIG",
+    "HVD_CHECK_FINITE", "HVD_CPUS", "HVD_CHUNK_BYTES", "HVD_BUCKET_BYTES", "HVD_TUNING",
+    "HVD_CONFIG",
     // of engines, autotune and timelines
     "HVD_ENGINE_", "HVD_AUTOTUNE", "HVD_TIMELINE_"};
 

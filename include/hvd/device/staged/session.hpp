@@ -73,6 +73,7 @@ public:
         op.entry.count = given;
         op.in = in;
         op.out = out;
+        op.unchecked = true;
         if (call.reduces()) {
             op.groups = &group_;
             op.group_count = 1;

@@ -159,13 +159,14 @@ public:
     }
 
     named_plan plan_gradients(std::span<const flat_tensor> tensors, gradient_op op,
-                              const reduce_options& o) {
+                              const reduce_options& o, const bucket_inputs* inputs = nullptr) {
         std::vector<flat_tensor> list(tensors.begin(), tensors.end());
-        return named_plan([own = *this, list = std::move(list), op, how = first(), o = plain(o)] {
-            auto named = own.at(own.plans_, how);
-            return start_call(named, collective::allreduce, o,
-                              [&] { return flat_allreduce(list, op, o); });
-        });
+        return named_plan(
+            [own = *this, list = std::move(list), op, how = first(), o = plain(o), inputs] {
+                auto named = own.at(own.plans_, how);
+                return start_call(named, collective::allreduce, o,
+                                  [&] { return flat_allreduce(list, op, o, inputs); });
+            });
     }
     template <class X, class Op, class View>
     named_plan plan_reduce_scatter(X&& x, const Op& op, const into_view<View>& out,

@@ -33,12 +33,19 @@ public:
 
     // Plans the reduction of tensors of one type, which are a list or one.
     plan<any_backend> plan_gradients(std::span<const flat_tensor> list, gradient_op how,
-                                     const reduce_options& o) {
-        return make(collective::allreduce, o, [&] { return flat_allreduce(list, how, o); });
+                                     const reduce_options& o,
+                                     const bucket_inputs* inputs = nullptr) {
+        auto made =
+            make(collective::allreduce, o, [&] { return flat_allreduce(list, how, o, inputs); });
+        if (inputs != nullptr && inputs->checks_finite)
+            static_cast<call_driver&>(*session_).take_finite_checks();
+        return made;
     }
 
     // False if the backend tells the peers nothing of a call that this rank refuses.
     bool tells_peers() const { return static_cast<const call_driver&>(*session_).compares_calls(); }
+
+    void make_progress() { static_cast<call_driver&>(*session_).make_progress(); }
 
 private:
     friend struct access;

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -32,7 +33,11 @@ public:
             feedback_.emplace(comm, members_, parameters, options, std::move(question_));
             return;
         }
-        for (const std::size_t i : members_) gradients_.push_back(parameters[i].gradient);
+        inputs_ = std::make_unique<bucket_inputs>(options.check_finite);
+        for (const std::size_t i : members_) {
+            gradients_.push_back(parameters[i].gradient);
+            inputs_->add(parameters[i].gradient, parameters[i].name);
+        }
         if (question_) {
             answer_.resize(gradients_.front().kind().bytes);
             gradients_.push_back(flat_tensor(answer_.data(), 1, gradients_.front().kind()));
@@ -45,11 +50,11 @@ public:
     void make_plan(Calls& comm) {
         if (feedback_) return feedback_->make_plans(comm, op_, scales_);
         if (!wire_) {
-            plan_ = comm.plan_gradients(gradients_, op_, scales_);
+            plan_ = comm.plan_gradients(gradients_, op_, scales_, inputs_.get());
             return;
         }
         const flat_tensor halves = wire_.tensor();
-        plan_ = comm.plan_gradients({&halves, 1}, op_, {.name = scales_.name});
+        plan_ = comm.plan_gradients({&halves, 1}, op_, {.name = scales_.name}, inputs_.get());
     }
 
     const std::vector<std::size_t>& members() const { return members_; }
@@ -98,6 +103,7 @@ private:
     std::vector<flat_tensor> gradients_;  // and the answer, if there is a question
     reduce_options scales_;
     shared<step_question> question_;
+    std::unique_ptr<bucket_inputs> inputs_;         // the plan has its address
     std::vector<std::byte> answer_;                 // one element
     gradient_wire wire_;                            // false: the gradients travel as they are
     std::optional<feedback_wire<Calls>> feedback_;  // instead of the others

@@ -3,16 +3,38 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <vector>
 
 #include "../../collective/call/call.hpp"
 #include "elements.hpp"
 
 namespace hvd::inline v0::detail {
 
+// The gradients of a bucket, with their names, for those who look at them before they travel.
+struct bucket_inputs : input_names {
+    bool checks_finite;                 // also where the communicator does not
+    std::vector<tensor_ref> gradients;  // their numbers are places in `names`
+    std::vector<std::string> names;
+
+    explicit bucket_inputs(bool checks) : checks_finite(checks) {
+        name = [](const input_names& self, std::size_t number) {
+            return text("gradient '", static_cast<const bucket_inputs&>(self).names[number], "'");
+        };
+    }
+    void add(const flat_tensor& gradient, const std::string& called) {
+        gradients.push_back(gradient.ref());
+        gradients.back().number = std::uint32_t(names.size());
+        names.push_back(called);
+    }
+};
+
 // The allreduce of a fused list, for tensors of one type that only their element_kind knows. It is
 // in place, and owns its storage.
 struct flat_allreduce : fused_storage, call {
-    flat_allreduce(std::span<const flat_tensor> list, gradient_op how, const reduce_options& o)
+    // `inputs` outlives the call. Without it tensors have numbers.
+    flat_allreduce(std::span<const flat_tensor> list, gradient_op how, const reduce_options& o,
+                   const bucket_inputs* inputs = nullptr)
         : buffer_{tensors, offsets} {
         describe(collective::allreduce, o.name);
         const element_kind& kind = list.front().kind();
@@ -20,7 +42,9 @@ struct flat_allreduce : fused_storage, call {
         for (const flat_tensor& t : list) {
             if (t.data() == nullptr && t.size() > 0)
                 refuse_null(tensors.size(), t.size(), "fuse()");
+            const auto number = std::uint32_t(tensors.size());
             tensors.push_back(t.ref());
+            tensors.back().number = number;
             offsets.push_back(count * kind.bytes);
             count += t.size();
         }
@@ -39,6 +63,12 @@ struct flat_allreduce : fused_storage, call {
         op.entry.fused = true;
         op.entry.count = group_.bytes();
         op.entry.content = buffer_.content();
+        op.inputs = tensors;
+        if (inputs != nullptr) {
+            op.checks_finite = inputs->checks_finite;
+            op.inputs = inputs->gradients;
+            op.names = inputs;
+        }
         place();
     }
 

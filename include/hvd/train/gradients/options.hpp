@@ -129,6 +129,10 @@ struct optimizer_options {
     bool scale_local_gradients = true;  ///< local gradients are divided by the number of ranks
     /// a step with an infinity or NaN on any rank is left out on all ranks
     bool skip_nonfinite = false;
+    /// each rank looks at its gradients before they travel. A NaN or infinity ends the step on all
+    /// ranks by `not_finite_error`, which names the rank, the gradient and the element. It is for
+    /// dense gradients on the host, averages and sums. `docs/errors.md` says what it costs
+    bool check_finite = false;
     /// Each step also makes the registered buffers equal on all ranks, as `synchronize_buffers`
     /// does with rank 0 as the root. It is for buffers on the host. PyTorch: `broadcast_buffers`.
     bool synchronize_buffers = false;

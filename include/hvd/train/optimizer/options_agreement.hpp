@@ -14,7 +14,7 @@ namespace hvd::inline v0::detail {
 
 // The abilities of a backend, for code that does not know it.
 struct backend_abilities {
-    bool reduces_float16, reduces_bfloat16, moves_devices;
+    bool reduces_float16, reduces_bfloat16, moves_devices, compares_calls;
 
     bool reduces_wire(gradient_codec codec) const {
         if (codec.travels_as<float16>()) return reduces_float16;
@@ -25,7 +25,7 @@ struct backend_abilities {
 template <class Backend>
 constexpr backend_abilities abilities_of = {reduces_wire_of<Backend>(hvd::codec::cast<float16>),
                                             reduces_wire_of<Backend>(hvd::codec::cast<bfloat16>),
-                                            device_backend<Backend>};
+                                            device_backend<Backend>, !is_direct<Backend>};
 
 inline void check_options(int rank, const optimizer_options& o, const backend_abilities& backend) {
     if (o.backward_passes_per_step < 1)
@@ -46,6 +46,16 @@ inline void check_options(int rank, const optimizer_options& o, const backend_ab
     if (o.synchronize_buffers && backend.moves_devices)
         refuse(rank, "synchronize_buffers in each step is for buffers on the host: call ",
                "hvd::synchronize_buffers, in which the host waits");
+    if (o.check_finite && (o.skip_nonfinite || o.op == hvd::adasum || o.codec.keeps_residual()))
+        refuse(rank,
+               "check_finite is for averages and sums without error_feedback, whose steps "
+               "are not left out by skip_nonfinite");
+    if (o.check_finite && backend.moves_devices)
+        refuse(rank, "check_finite is for gradients on the host");
+    if (o.check_finite && !backend.compares_calls)
+        refuse(rank,
+               "check_finite is for ranks that tell each other of their calls; those of "
+               "direct<> don't");
     if (o.shard_state && (o.op == hvd::adasum || o.codec != hvd::codec::none))
         refuse(rank, "shard_state is for averages and sums without a codec");
 }
@@ -78,6 +88,7 @@ void say_options(const optimizer_options& o, Say&& say) {
     say("codec", o.codec.name());
     say("scale_local_gradients", text(o.scale_local_gradients));
     say("skip_nonfinite", text(o.skip_nonfinite));
+    say("check_finite", text(o.check_finite));
     say("synchronize_buffers", text(o.synchronize_buffers));
     say("shard_state", text(o.shard_state));
 }

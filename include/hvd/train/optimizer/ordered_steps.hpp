@@ -45,6 +45,7 @@ public:
         all.over_if_it_fails([&] {
             steps.begin_behind(i, behind);
             all.start_complete_buckets();
+            steps.progress();
         });
     }
 
@@ -104,6 +105,7 @@ public:
     static void fetch_residuals(const parameter_list&) {}
     static void store_residuals(const parameter_list&) {}
     static void refuse_rest_after_failure() {}
+    static void progress() {}
 
 protected:
     // Called in a handler: a report is wrong, or this rank has no memory for it.
@@ -210,6 +212,9 @@ public:
     }
 
     void tell(const said_epoch& epoch) { epoch.tell(buckets); }
+
+    // A report drives the buckets under way, where no thread does.
+    void progress() { calls_.make_progress(); }
 
     // Ranks that were in other calls have made fewer: they agree again before the next step.
     bool agrees_anew(const parameter_list&) const { return !buckets.together(); }

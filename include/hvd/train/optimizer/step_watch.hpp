@@ -129,8 +129,7 @@ public:
                         0, samples_ / (steps_ > 0 ? double(steps_) : 1)};
         if constexpr (times_buckets)
             for (const auto& b : optimizer_.comm().observer().buckets()) {
-                all.buckets.push_back(
-                    {b.bytes, double(b.nanoseconds) * 1e-9 / double(b.calls > 0 ? b.calls : 1)});
+                all.buckets.push_back({b.bytes, b.seconds() / double(b.calls > 0 ? b.calls : 1)});
                 mine.communicating += all.buckets.back().seconds;
             }
         all.steps = double(steps_);
