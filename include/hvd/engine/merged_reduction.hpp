@@ -5,6 +5,7 @@
 #include "../standard.hpp"  // first: an older standard is told at once
 
 #include "../collective/call/call.hpp"
+#include "../protocol/not_finite_input.hpp"
 
 namespace hvd::inline v0::detail {
 

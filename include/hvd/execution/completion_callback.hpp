@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "../core/error.hpp"
 #include "../core/lean/atomic.hpp"
 #include "../core/message_sink.hpp"
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../platform/cuda_memory.hpp"
 #include "update.hpp"
 
 namespace hvd::inline v0::detail {
