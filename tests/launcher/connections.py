@@ -59,9 +59,9 @@ class HostsWithSshd(LauncherTest):
         self.config = self.keys / "config"
         self.config.write_text(f"StrictHostKeyChecking no\nUserKnownHostsFile {self.keys}/known\nIdentityFile {self.keys}/user\nIdentitiesOnly yes\nLogLevel ERROR\n"
                                f"User {getpass.getuser()}\n")
-        # The tests know their processes by the mark in the environment.
+        # The tests know their processes by the mark in the environment. A bash that is not the first one reads no .bashrc, in which a kill may leave a lock.
         (self.keys / "sshd").write_text(f"HostKey {self.keys}/host\nAuthorizedKeysFile {self.keys}/user.pub\nStrictModes no\nPermitRootLogin yes\nPidFile none\nUsePAM no\n"
-                                        f"SetEnv {self.mark} TMPDIR={self.folder}/secrets\n")
+                                        f"SetEnv {self.mark} TMPDIR={self.folder}/secrets SHLVL=2\n")
         for host in range(1, self.HOSTS):
             self.serve(host)
 

@@ -171,9 +171,11 @@ class Jobs(LauncherTest):
 
     def test_signals_are_passed_on_where_that_is_asked_for(self):
         for hosts in (("-np", 2), ("-H", "a:1,b:1", "--ssh-command", FAKE_SSH)):
-            job = self.start_it(*hosts, "--forward-signals", "USR1,SIGUSR2", "sh", "-c",
+            job = self.start_it(*hosts, "--event-log", "log", "--forward-signals", "USR1,SIGUSR2", "sh", "-c",
                                 "trap 'echo one >>got.$HVD_RANK' USR1; trap 'exit 4' USR2; touch here.$HVD_RANK; while :; do sleep 0.02; done", before=with_defaults)
             self.wait_for_files("here.0", "here.1")
+            # As long as hvdrun has not heard that a rank runs, it passes nothing on.
+            wait_until(lambda: (self.folder / "log").read_text().count('"started"') == 2, "hvdrun has heard of both ranks")
             os.kill(job.pid, signal.SIGUSR1)
             self.wait_for_files("got.0", "got.1")
             self.assertIsNone(job.poll())

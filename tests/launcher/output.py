@@ -134,6 +134,19 @@ class Output(LauncherTest):
         self.assertEqual(self.with_input(lines, "-H", "a:2", "--ssh-command", FAKE_SSH, "--stdin", "--kill-after", 1, "sh", "-c",
                                          "[ $HVD_RANK = 1 ] && exit 6; exec sleep 1000").returncode, 6)
 
+    def test_jobs_end_at_once_whose_rank_elsewhere_leaves_its_input(self):
+        # The process that brings the input is ended while it tells that the rank has closed it.
+        jobs = [subprocess.Popen([HVDRUN, "-H", "a:2", "--ssh-command", FAKE_SSH, "--kill-after", str(2 * PATIENCE), "--stdin", "sh", "-c", "head -c 5; exit 7"],
+                                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder, env=self.environment()) for _ in range(8)]
+        for job in jobs:
+            self.addCleanup(job.kill)
+            try:
+                job.communicate(b"x" * 100_000, timeout=PATIENCE)
+            except BrokenPipeError:
+                pass
+            self.assertEqual(job.wait(PATIENCE), 7)
+        self.assert_nothing_is_left()
+
     def test_a_long_line_is_waited_for(self):
         for hosts in (("-np", 1), ("-H", "a", "--ssh-command", FAKE_SSH)):
             ended = self.run_it(*hosts, "sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x; sleep 0.4; echo y")

@@ -38,8 +38,9 @@ trap 'exit 125' HUP INT PIPE TERM
 //
 // 4 is the connection. Who writes to it takes the only line of 7 before, and puts it back. 8 is the
 // input of a rank. A process that ends while it has the turn would stop the others: those who write
-// ignore SIGPIPE, finish() gives the turn of those that it has killed, and look() that of a process
-// which somebody else has killed. It knows the process by its number, where /proc is of this shell.
+// ignore SIGPIPE, whoever kills one of them has the turn himself, finish() gives the turn of those
+// that it has killed, and look() that of a process which somebody else has killed. It knows the
+// process by its number, where /proc is of this shell.
 constexpr std::string_view agent_functions =
     R"sh(exec 4>&1 >/dev/null 7<>"$d/turn" 8<>"$d/input"
 echo >&7
@@ -105,7 +106,7 @@ signal() {
 }
 lose() {
   if read -r p <"$d/$1.p"; then send KILL $p; fi
-  if read -r q <"$d/$1.q"; then kill -KILL $q; fi
+  if read -r q <"$d/$1.q"; then take; kill -KILL $q; sleep 0.1; give; fi
   rm -f "$d/$1".*
   frame x $1 137
   frame g $1
@@ -152,7 +153,7 @@ finish() {
   for p; do send KILL $p; done
   for f in "$d"/*.q; do if read -r p <"$f"; then kill -KILL $p; fi; done 2>/dev/null
   echo >&7
-  rm -rf "$d"
+  for i in 1 2 3 4 5; do [ ! -e "$d" ] || rm -rf "$d"; done
 }
 )sh";
 
@@ -191,7 +192,7 @@ constexpr std::string_view start_of_rank =
     frame x $1 $?
     for f in O E I; do if [ -p "$d/$1.$f" ]; then : <>"$d/$1.$f"; fi; done 2>/dev/null
     end_group $1 $p
-    [ -z "$feeder" ] || kill $feeder 2>/dev/null
+    [ -z "$feeder" ] || { take; kill $feeder; wait $feeder; give; } 2>/dev/null
     rm -f "$d/$1.p"
     wait
     rm -f "$d/$1".[!h]*
