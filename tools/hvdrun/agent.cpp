@@ -22,12 +22,11 @@ constexpr std::string_view private_folder =
     R"sh(d=$(mktemp -d "${TMPDIR:-/tmp}/hvd.XXXXXXXXXX") || exit 125
 trap 'rm -rf "$d"' EXIT
 trap 'exit 125' HUP INT PIPE TERM
-( umask 077
-  printf '%s\n' $secret >"$d/secret" && : >"$d/alive" && mkfifo "$d/turn" "$d/life" "$d/input"
-) || {
+full() {
   echo "hvdrun: this host has no room for a file in ${TMPDIR:-/tmp}" >&2
   exit 125
 }
+( umask 077; : >"$d/alive" && mkfifo "$d/turn" "$d/life" "$d/input" ) || full
 )sh";
 
 // look() finds ranks whose shell has been killed, which can't tell their end: the sleep lets this
@@ -204,6 +203,7 @@ constexpr std::string_view start_of_rank =
 )sh";
 
 // 9 is open in the agent alone: its guard hears of the agent's end by it, however the agent ends.
+// The secret is there only when it has a guard.
 constexpr std::string_view agent_work =
     R"sh((
   trap '' HUP INT PIPE TERM
@@ -214,6 +214,7 @@ constexpr std::string_view agent_work =
 guard=$!
 exec 9>"$d/life"
 trap 'trap "" HUP INT PIPE TERM; exec 9>&-; wait $guard || finish' EXIT
+( umask 077; printf '%s\n' $secret >"$d/secret" ) || full
 frame a
 s=
 while IFS= read -r l; do
