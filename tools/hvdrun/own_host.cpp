@@ -29,7 +29,7 @@ namespace hvdrun {
 namespace {
 
 constexpr std::size_t most_addresses = 8;  // as of a rank
-constexpr std::size_t most_at_once = 16;   // names that are looked up
+constexpr std::size_t most_lookups = 16;   // at once, of names
 
 struct free_addresses {
     void operator()(addrinfo* list) const { freeaddrinfo(list); }
@@ -212,7 +212,7 @@ void look_up_all(const host_list& hosts) {
         if (!known_names().contains(one.host)) found.push_back({one.host, {}});
     std::atomic<std::size_t> next = 0;
     std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < std::min(found.size(), most_at_once); ++i)
+    for (std::size_t i = 0; i < std::min(found.size(), most_lookups); ++i)
         threads.emplace_back([&] {
             for (std::size_t n = next++; n < found.size(); n = next++)
                 found[n].second = look_up(found[n].first);
