@@ -48,7 +48,142 @@ std::vector<int> ascending(int rank, std::size_t n) {
     return x;
 }
 
+// Sizes around those whose data goes with the headers of a node: in the line of a step, below what
+// is read where it lies, and half a window.
+constexpr std::size_t sizes_with_headers[] = {0, 1, 2,    3,    4,      6,     7,
+                                              8, 9, 1023, 1025, 32'768, 32'769};
+
+// Element i of what rank `from` gives to rank `to`.
+int sent(int from, int to, std::size_t i) { return 1000 * from + 100 * to + int(i % 97); }
+
+// What the ranks give to each other: n elements each, or some more by rank.
+struct uneven {
+    std::size_t n;
+    bool is_ragged;
+    std::size_t count(int from, int to) const {
+        return n + (is_ragged ? std::size_t((2 * from + to) % 3) : 0);
+    }
+    std::vector<std::size_t> counts(int from, int size) const {
+        std::vector<std::size_t> all;
+        for (int to = 0; to < size; ++to) all.push_back(count(from, to));
+        return all;
+    }
+    // The elements that one rank gives to all, or to one.
+    std::vector<int> gives(int from, int first_to, int end) const {
+        std::vector<int> x;
+        for (int to = first_to; to < end; ++to)
+            for (std::size_t i = 0; i < count(from, to); ++i) x.push_back(sent(from, to, i));
+        return x;
+    }
+    std::vector<int> comes(int to, int size) const {
+        std::vector<int> x;
+        for (int from = 0; from < size; ++from)
+            for (const int value : gives(from, to, to + 1)) x.push_back(value);
+        return x;
+    }
+};
+
+template <class F>
+void on_sizes_with_headers(F f) {
+    on_every_transport([&](auto& comm) {
+        for (const std::size_t n : sizes_with_headers)
+            for (const bool is_ragged : {false, true}) {
+                INFO(n, is_ragged ? " elements and more" : " elements");
+                f(comm, uneven{n, is_ragged});
+            }
+    });
+}
+
 }  // namespace
+
+TEST_CASE("alltoalls of sizes whose data goes with the headers, into new and given memory") {
+    on_sizes_with_headers([](auto& comm, const uneven& u) {
+        const std::vector<int> expected = u.comes(comm.rank(), comm.size());
+        const auto counts = u.counts(comm.rank(), comm.size());
+        std::vector<int> mine = u.gives(comm.rank(), 0, comm.size());
+        const auto got = comm.alltoall(mine, counts);
+        CHECK(got.values == expected);
+        for (int p = 0; p < comm.size(); ++p)
+            CHECK(got.counts[std::size_t(p)] == u.count(p, comm.rank()));
+        std::vector<int> out(expected.size(), -1);
+        comm.alltoall(mine, counts, hvd::into(out));
+        CHECK(out == expected);
+        if (u.is_ragged) return;
+        comm.alltoall(mine, hvd::into(mine));
+        CHECK(mine == expected);
+    });
+}
+
+TEST_CASE("allgathers and gathers of sizes whose data goes with the headers") {
+    on_sizes_with_headers([](auto& comm, const uneven& u) {
+        const int last = comm.size() - 1;
+        const std::vector<int> expected = u.comes(0, comm.size());
+        const std::vector<int> mine = u.gives(comm.rank(), 0, 1);
+        CHECK(comm.allgather(mine).values == expected);
+        std::vector<int> out(expected.size(), -1), place = out;
+        comm.allgather(mine, hvd::into(out));
+        CHECK(out == expected);
+        std::size_t before = 0;
+        for (int p = 0; p < comm.rank(); ++p) before += u.count(p, 0);
+        std::copy(mine.begin(), mine.end(), place.begin() + std::ptrdiff_t(before));
+        comm.allgather(hvd::view(place.data() + before, mine.size()), hvd::into(place));
+        CHECK(place == expected);
+        for (const int root : {0, last}) {
+            const auto all = comm.gather(mine, hvd::root{root});
+            CHECK(all.values == (comm.rank() == root ? expected : std::vector<int>()));
+            out.assign(expected.size(), -1);
+            comm.gather(mine, hvd::into(out), hvd::root{root});
+            if (comm.rank() == root) CHECK(out == expected);
+        }
+    });
+}
+
+TEST_CASE("scatters of sizes whose data goes with the headers") {
+    on_sizes_with_headers([](auto& comm, const uneven& u) {
+        for (const int root : {0, comm.size() - 1}) {
+            const std::vector<int> expected = u.gives(root, comm.rank(), comm.rank() + 1);
+            // the others name any tensor, and any counts
+            std::vector<int> all =
+                comm.rank() == root ? u.gives(root, 0, comm.size()) : std::vector<int>(70'000, -1);
+            const std::vector<std::size_t> counts =
+                comm.rank() == root ? u.counts(root, comm.size()) : std::vector<std::size_t>();
+            CHECK(comm.scatter(all, counts, hvd::root{root}) == expected);
+            std::vector<int> out(expected.size(), -1);
+            comm.scatter(all, counts, hvd::into(out), hvd::root{root});
+            CHECK(out == expected);
+        }
+    });
+}
+
+TEST_CASE(
+    "memory of another size than the result on one rank is told to all, and no output changes") {
+    on_every_transport_from(2, [](auto& comm) {
+        const int size = comm.size();
+        for (const std::size_t n : {1, 5, 300, 20'000})
+            for (const int culprit : {0, size - 1}) {
+                INFO(n, " elements, and one more on rank ", culprit);
+                const uneven u{n, false};
+                const std::size_t more = comm.rank() == culprit ? 1 : 0;
+                const std::string room = "into() has room for ";
+                std::vector<int> all(n * std::size_t(size) + more, -1), one(n + more, -1),
+                    before = all, before_one = one;
+                const std::vector<int> mine = u.gives(comm.rank(), 0, 1),
+                                       to_all = u.gives(comm.rank(), 0, size);
+                expect_refusal(comm, culprit, room, [&] { comm.allgather(mine, hvd::into(all)); });
+                CHECK(all == before);
+                expect_refusal(comm, culprit, room, [&] { comm.alltoall(to_all, hvd::into(all)); });
+                CHECK(all == before);
+                expect_refusal(comm, culprit, room,
+                               [&] { comm.gather(mine, hvd::into(all), hvd::root{culprit}); });
+                CHECK(all == before);
+                for (const int root : {0, size - 1}) {
+                    expect_refusal(comm, culprit, room,
+                                   [&] { comm.scatter(to_all, hvd::into(one), hvd::root{root}); });
+                    CHECK(one == before_one);
+                }
+            }
+    });
+}
 
 TEST_CASE("allgather of different sizes keeps every rank's elements, counts and places") {
     on_every_transport(

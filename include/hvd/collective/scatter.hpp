@@ -15,6 +15,7 @@ struct scatter_call : distribute_call<In, Result> {
                  workspace* lender, const options& o)
         : distribute_call<In, Result>(collective::scatter, in, to, lender, o) {
         this->check_root(r.rank, size);
+        if constexpr (std::is_same_v<Result, given_memory>) this->op.room = to.count;
         if (rank != r.rank) return;
         if (given) this->split_by(given, in.size(), size);
         else split_rows_into(in, size);

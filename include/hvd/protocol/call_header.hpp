@@ -192,16 +192,18 @@ struct call_digest {
     std::uint64_t rest = std::uint32_t(h.root) + content * factor +
                          __builtin_bit_cast(std::uint64_t, h.prescale) * second +
                          __builtin_bit_cast(std::uint64_t, h.postscale) * third + h.plan * fourth;
-    for (std::size_t d = 0; d < h.dimensions; ++d) rest = rest * factor + h.extents[d];
+    const bool has_shape = h.kind != collective::scatter;  // there it is the root's alone
+    const std::size_t dimensions = has_shape ? h.dimensions : 0;
+    for (std::size_t d = 0; d < dimensions; ++d) rest = rest * factor + h.extents[d];
     if (h.type[0] != 0) rest = rest * factor + hash().add(h.type).value();
     if (h.name[0] != 0 && (h.compares_names || h.kind == collective::agree))
         rest = rest * factor + hash().add(h.name).value();
     const std::uint32_t signs = std::uint32_t(h.kind) | (h.fused ? 0x10 : 0) |
                                 (h.making_plan ? 0x20 : 0) | (h.compares_names ? 0x40 : 0) |
                                 (is_open ? call_digest::open : 0) | std::uint32_t(h.id) << 8 |
-                                std::uint32_t(h.op) << 16 | std::uint32_t(h.dimensions) << 24 |
+                                std::uint32_t(h.op) << 16 | std::uint32_t(dimensions) << 24 |
                                 std::uint32_t(h.mode) << 28;
-    return {h.count, rest, signs};
+    return {has_shape ? h.count : 0, rest, signs};
 }
 
 }  // namespace hvd::inline v0::detail

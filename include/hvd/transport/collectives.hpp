@@ -58,9 +58,28 @@ inline bool allreduce(transport& t, workspace& w, operation& op, std::size_t ste
     return true;
 }
 
+// The tensors of all ranks have come with the headers: each rank reduces its slice, and in a reduce
+// the root reduces all.
+inline bool reduce_brought(transport& t, workspace& w, const operation& op, std::size_t step) {
+    const bool all = op.entry.kind == collective::reduce;
+    std::byte* out = op.out;
+    for (std::size_t i = 0; step == 1 && i < op.group_count; ++i) {
+        const reduction_group& g = op.groups[i];
+        if (all) {
+            if (t.rank() == op.entry.root) t.reduce_brought(op, g, 0, g.count, op.out + g.offset);
+            continue;
+        }
+        const std::size_t mine = g.count_of(t.rank(), t.size());
+        t.reduce_brought(op, g, g.begin_of(t.rank(), t.size()), mine, out);
+        out += aligned(mine * g.element_bytes);
+    }
+    return settle_reduction(t, w, op, step - 1);
+}
+
 // Each rank reduces its slice of a group; then the root gathers the slices. Groups follow each
 // other.
 inline bool reduce(transport& t, workspace& w, operation& op, std::size_t step) {
+    if (t.brought) return reduce_brought(t, w, op, step);
     if (step > 2 * op.group_count) return settle_reduction(t, w, op, step - 2 * op.group_count - 1);
     const reduction_group& g = op.groups[(step - 1) / 2];
     const int root = op.entry.root;
@@ -79,6 +98,7 @@ inline bool reduce(transport& t, workspace& w, operation& op, std::size_t step) 
 }
 
 inline bool reduce_scatter(transport& t, workspace& w, operation& op, std::size_t step) {
+    if (t.brought) return reduce_brought(t, w, op, step);
     if (step > op.group_count) return settle_reduction(t, w, op, step - op.group_count - 1);
     std::byte* out = op.out;
     for (std::size_t i = 0; i + 1 < step; ++i)
@@ -243,6 +263,8 @@ inline bool broadcast(transport& t, workspace&, operation& op, std::size_t step)
     if (step > 1) return false;
     const block whole{op.out, std::size_t(op.entry.count) * op.element_bytes};
     if (t.rank() == op.entry.root) copy_block(op.out, op.in, whole.bytes);
+    else if (t.brought) copy_bytes(op.out, t.brought_from(op, op.entry.root).data, whole.bytes);
+    if (t.brought) return false;
     t.broadcast(whole, op.entry.root);
     return true;
 }
@@ -294,7 +316,7 @@ inline void check_counts(const transport& t, const workspace& w, const operation
 }
 
 // Makes memory for the result, for which w.counts is complete. Every rank learns whether all ranks
-// have it.
+// have it, unless they have said that with their headers.
 inline bool provide(transport& t, workspace& w, operation& op) {
     try {
         check_counts(t, w, op);
@@ -302,7 +324,24 @@ inline bool provide(transport& t, workspace& w, operation& op) {
     } catch (...) {
         w.failure = std::current_exception();
     }
-    return settle(t, w, op);
+    if (!t.all_have_room) return settle(t, w, op);
+    if (w.failure) [[unlikely]]
+        t.guarded([&] { std::rethrow_exception(std::exchange(w.failure, nullptr)); });
+    t.skip();
+    return true;
+}
+
+// Takes what has come with the headers. The ranks copy it once all have room for it.
+inline void take_brought(transport& t, workspace& w, const operation& op) {
+    for (int p = 0; p < t.size(); ++p) w.brought[std::size_t(p)] = t.brought_from(op, p);
+}
+inline bool copy_brought(transport& t, workspace& w) {
+    for (int p = 0; p < t.size(); ++p) {
+        const block& to = w.receive[std::size_t(p)];
+        if (p != t.rank()) copy_bytes(to.data, w.brought[std::size_t(p)].data, to.bytes);
+    }
+    t.skip();
+    return true;
 }
 
 // Gives receive[p] room for w.counts[p] elements of the result, one rank's after another's.
@@ -333,6 +372,7 @@ inline bool gather_to(transport& t, workspace& w, operation& op, std::size_t ste
     if (step == 1) {
         for (int p = 0; p < t.size(); ++p)
             w.counts[std::size_t(p)] = t.agreed ? op.entry.count : t.headers[p]->count;
+        if (t.brought) take_brought(t, w, op);
         return provide(t, w, op);
     }
     if (step > 2) return op.take != nullptr && take(t, w, op, step - 3);
@@ -344,6 +384,7 @@ inline bool gather_to(transport& t, workspace& w, operation& op, std::size_t ste
         lay_out_received(w, op);
         copy_block(w.receive[me].data, mine.data, mine.bytes);
     }
+    if (t.brought) return copy_brought(t, w);
     if (everywhere) {
         t.allgather(mine, w.receive.data());
         return true;
@@ -371,9 +412,18 @@ inline bool exchange_counts(transport& t, workspace& w, const operation& op) {
     return true;
 }
 
+// The same, where the headers have brought the data. Then w.counts is complete at once.
+inline bool read_counts(transport& t, workspace& w, const operation& op) {
+    take_brought(t, w, op);
+    for (std::size_t p = 0; p < w.counts.size(); ++p)
+        w.counts[p] = w.brought[p].bytes / op.element_bytes;
+    t.skip();
+    return true;
+}
+
 // Alltoall, and scatter, in which only the root sends.
 inline bool distribute(transport& t, workspace& w, operation& op, std::size_t step) {
-    if (step == 1) return exchange_counts(t, w, op);
+    if (step == 1) return t.brought ? read_counts(t, w, op) : exchange_counts(t, w, op);
     if (step == 2) return provide(t, w, op);
     if (step > 3) return op.take != nullptr && take(t, w, op, step - 4);
     check_settled(t, w);
@@ -386,14 +436,41 @@ inline bool distribute(transport& t, workspace& w, operation& op, std::size_t st
     }
     const std::size_t me = std::size_t(t.rank());
     copy_block(w.receive[me].data, w.send[me].data, w.send[me].bytes);
+    if (t.brought) return copy_brought(t, w);
     t.alltoallv(w.send.data(), w.receive.data());
     return true;
 }
 
-// Makes the memory that the steps of a collective take of w.part. A rank that has none can still
-// refuse the call.
-inline void make_part(const transport& t, workspace& w, const operation& op) {
+// Makes memory for the result before the counts of the others are known: for as many elements of
+// each rank as this one gives. Returns false if there is none, or if the numbers differ.
+inline bool provide_early(workspace& w, const operation& op) {
+    if (op.provide == nullptr) return true;
+    std::size_t each = std::size_t(op.entry.count);
+    if (op.entry.kind == collective::alltoall) each /= w.counts.size();
+    for (std::size_t p = 0; p < w.counts.size(); ++p) {
+        if (!op.counts.empty() && op.counts[p] != each) return false;
+        w.counts[p] = each;
+    }
+    try {
+        op.provide(op.self, w.counts);
+    } catch (...) {  // the call asks again, and tells it
+        return false;
+    }
+    return true;
+}
+
+// Makes the memory that the steps of a collective take of w.part, and for the result where it may
+// come with the headers. A rank that has none can still refuse the call.
+inline void make_part(const transport& t, workspace& w, operation& op) {
     switch (op.entry.kind) {
+        case collective::allgather:
+        case collective::gather:
+        case collective::alltoall: op.has_room = t.carries && provide_early(w, op); break;
+        case collective::scatter:
+            op.has_room =
+                t.carries && op.room != unknown_room &&
+                (t.rank() != op.entry.root || op.room == op.counts[std::size_t(t.rank())]);
+            break;
         case collective::reduce:
             for (std::size_t i = 0; t.rank() != op.entry.root && i < op.group_count; ++i)
                 make_room(w.part, op.groups[i].slice_of(op.in, t.rank(), t.size()).bytes);

@@ -72,6 +72,9 @@ struct reduction_group {
     }
 };
 
+// The size of a result, where a call does not know it beforehand.
+constexpr std::size_t unknown_room = SIZE_MAX;
+
 // The memory of a fused call that gathers or scatters. A call that waits uses the communicator's.
 struct fused_memory {
     std::vector<tensor_ref> tensors, outputs;
@@ -83,6 +86,7 @@ struct fused_memory {
 // The memory that all operations of a communicator share, so that repeated calls allocate nothing.
 struct workspace {
     table<block> send, receive;
+    table<block> brought;             // what has come with the headers, by rank
     table<std::size_t> counts;        // each rank's, in elements
     std::vector<std::byte> buffer;    // of fused calls
     std::vector<std::byte> part;      // this rank's slice of a reduction that another rank gets
@@ -94,7 +98,10 @@ struct workspace {
     std::exception_ptr failure;  // of this rank alone, until all ranks know
 
     explicit workspace(int ranks)
-        : send(std::size_t(ranks)), receive(std::size_t(ranks)), counts(std::size_t(ranks)) {}
+        : send(std::size_t(ranks)),
+          receive(std::size_t(ranks)),
+          brought(std::size_t(ranks)),
+          counts(std::size_t(ranks)) {}
 
     void clear_blocks() {
         for (block& b : send) b = {};
@@ -168,7 +175,10 @@ struct operation : collective_call {
     call_header* headers = nullptr;      // an agreement copies all ranks' headers to here
 
     // Gives the memory for a result whose size only the call knows, from each rank's count.
+    // It may be asked more than once.
     std::byte* (*provide)(void* self, slice<const std::size_t> counts) = nullptr;
+    std::size_t room = unknown_room;  // the elements that a scatter's caller has given memory for
+    bool has_room = false;            // there is memory, if all ranks give as much as this one
     // They surround the data movement: they bring many tensors into one buffer of buffer_bytes, and
     // back.
     void (*pack)(void* self, operation&) = nullptr;
@@ -203,6 +213,13 @@ struct operation : collective_call {
                 before,     after, entry.op,        entry.mode, g.id};
     }
 };
+
+// The bytes of a reduction, whose groups lie one after another; 0 without any.
+inline std::size_t bytes_of_groups(const operation& op) {
+    if (op.group_count == 0) return 0;
+    const reduction_group& last = op.groups[op.group_count - 1];
+    return last.offset + last.bytes();
+}
 
 // This rank can't make a call that its peers begin: it refuses the call and throws `failure`.
 // A rank that has no memory left tells it nevertheless.

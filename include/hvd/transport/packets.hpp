@@ -130,13 +130,6 @@ private:
     message_memory<Endpoint> memory_;  // this rank's packet, then one place for each sender
 };
 
-// The bytes of a reduction, whose groups lie one after another; 0 without any.
-inline std::size_t bytes_of_groups(const operation& op) {
-    if (op.group_count == 0) return 0;
-    const reduction_group& last = op.groups[op.group_count - 1];
-    return last.offset + last.bytes();
-}
-
 // The bytes that may go with the headers of a call: of every rank's tensor in an allreduce, of the
 // root's in a broadcast; 0 for other calls.
 inline std::size_t bytes_to_carry(const operation& op) {

@@ -89,6 +89,20 @@ public:
         lay_out_broadcast(whole, root);
         alltoallv(sends_.data(), receives_.data());
     }
+    // Returns what a rank gives to this one, where it has come with the headers (`brought`). It is
+    // asked for in the first step of a call, and stays until the third one begins.
+    virtual block brought_from(const operation&, int) { return {}; }
+    // Begins a step in which nothing moves, since that has come.
+    virtual void skip() {}
+    // Reduces elements of a group that have come so, from number `first` on.
+    void reduce_brought(const operation& op, const reduction_group& g, std::size_t first,
+                        std::size_t count, std::byte* out) {
+        const std::size_t at = g.offset + first * g.element_bytes;
+        for (int p = 0; p < size_; ++p)
+            inputs_[p] = (p == rank_ ? op.in : brought_from(op, p).data) + at;
+        reduce_range(op.reduction_of(g, count, out), 0, count);
+    }
+
     // Reduces the groups of an operation, of which there is one at least, to all ranks.
     virtual void allreduce(operation& op) {
         by_groups_ = &op;
@@ -176,12 +190,14 @@ public:
     }
 
     const call_header** const headers;  // of all ranks, by rank, after an exchange of headers
-    bool agreed = false;       // the exchange has shown that all are alike and refuse nothing
-    int processors_each = 0;   // that each rank has for itself: a thread may spin on each
-    bool lost = false;         // a peer or the endpoint is: nothing more can be agreed on
-    bool found_death = false;  // the reason is that the process of a rank has ended
-    bool carries = false;      // the data of the chosen call goes with its header
-    bool reached = false;      // ranks have read each other's tensors, since an observer cleared it
+    bool agreed = false;         // the exchange has shown that all are alike and refuse nothing
+    int processors_each = 0;     // that each rank has for itself: a thread may spin on each
+    bool lost = false;           // a peer or the endpoint is: nothing more can be agreed on
+    bool found_death = false;    // the reason is that the process of a rank has ended
+    bool carries = false;        // the data of the chosen call goes with its header
+    bool brought = false;        // it has come so from all ranks that give any
+    bool all_have_room = false;  // and all ranks have memory for it
+    bool reached = false;  // ranks have read each other's tensors, since an observer cleared it
     // The exception of a reduction. It is kept until the protocol has run to its end, since the
     // other ranks go on meanwhile.
     std::exception_ptr failure;

@@ -19,7 +19,8 @@ namespace hvd::inline v0::detail {
 enum class content : std::uint32_t {
     nothing,
     data,
-    places,  // where the rank's tensors lie, which all ranks can reach: no data is copied
+    data_and_room,  // and it has memory for as much from each rank
+    places,         // where the rank's tensors lie, which all ranks can reach: no data is copied
 };
 
 // Where the data of a rank lie in its windows, and how.

@@ -22,6 +22,8 @@ public:
     bool choose(const operation& op) override {
         algorithm_ = algorithm::by_groups;
         is_list_ = op.tensor_count > 0;
+        brought = all_have_room = false;
+        carries = may_bring(op);
         if (op.entry.kind != collective::allreduce || op.group_count == 0) return false;
         bool converts = false;
         for (std::size_t i = 0; i < op.group_count; ++i) {
@@ -57,9 +59,24 @@ public:
         if (algorithm_ != algorithm::by_groups && at_hand && !op.only_agree && !op.entry.refused &&
             (copies || !show_places(op)))
             show_data(op);
-        next_ = &shm_transport::take_headers;
+        op_ = &op;
+        next_ = static_cast<round>(&shm_transport::take_headers_and_data);
+        if (carries && !op.entry.refused) bring(op);
         arrive();
     }
+
+    block brought_from(const operation& op, int peer) override {
+        switch (op.entry.kind) {
+            case collective::alltoall: return part_by_counts(op, peer);
+            case collective::scatter:
+                return peer == op.entry.root ? part_by_counts(op, peer) : block{};
+            default: {
+                const std::size_t bytes = bytes_given(op, *headers[peer]);
+                return {kept_piece(peer, bytes), bytes};
+            }
+        }
+    }
+    void skip() override { next_ = static_cast<round>(&shm_transport::end_of_skipped); }
 
     void allreduce(operation& op) override {
         if (algorithm_ == algorithm::by_groups) return transport::allreduce(op);
@@ -81,6 +98,148 @@ private:
     struct chunk {
         std::size_t group = 0, first = 0, count = 0;
     };
+
+    // ---- data that goes with the header, in calls other than allreduce -------------------------
+
+    // A tensor that fits into half a window, with counts, unless all ranks can reach it, and it is
+    // large enough for that. One that is reduced is small, since every rank reads all of it.
+    bool may_bring(const operation& op) const {
+        if (op.only_agree || op.entry.refused || !op.packs_again) return false;
+        const std::size_t bytes = bytes_given(op, op.entry);
+        switch (op.entry.kind) {
+            case collective::reduce:
+                if (op.fallible) return false;  // user code runs on every rank
+                [[fallthrough]];
+            case collective::reduce_scatter:
+                return bytes > 0 && bytes <= (crowded_ ? tuned_.unstable.most_by_all_crowded
+                                                       : tuned_.unstable.most_by_all) /
+                                                 std::size_t(size_);
+            case collective::scatter:
+                if (rank_ != op.entry.root) return true;  // it says what it has room for
+                [[fallthrough]];
+            case collective::broadcast:
+            case collective::allgather:
+            case collective::gather:
+            case collective::alltoall:
+                return bytes <= window_bytes_ / 2 && (bytes < tuned_.unstable.least_in_place ||
+                                                      !region_.reachable().find(op.in, bytes));
+            default: return false;
+        }
+    }
+
+    void bring(const operation& op) {
+        const bool scatters = op.entry.kind == collective::scatter;
+        if (rank_ != op.entry.root && (scatters || op.entry.kind == collective::broadcast)) {
+            if (op.has_room) show_room(op.room);
+            return;
+        }
+        const bool has_room = op.has_room || op.group_count > 0 || !makes_result(op.entry.kind);
+        const bool has_counts = scatters || (op.entry.kind == collective::alltoall && !op.has_room);
+        const std::size_t bytes = bytes_given(op, op.entry),
+                          head = has_counts ? bytes_of_counts() : 0;
+        std::byte* const piece = room_for(head + bytes);
+        if (piece == nullptr) return;
+        copy_bytes(piece, reinterpret_cast<const std::byte*>(op.counts.data()), head);
+        if (op.counts.empty()) fill_piece_with(op.in, bytes, piece);
+        else fill_parts(op, piece + head);
+        show_piece(has_room ? content::data_and_room : content::data, head + bytes);
+    }
+
+    void fill_piece_with(const std::byte* data, std::size_t bytes, std::byte* piece) {
+        if (bytes < tuning::least_store_choice) return copy_bytes(piece, data, bytes);
+        stores_.fill(bytes, [&](store_kind kind) { store_bytes(kind, piece, data, bytes); });
+    }
+    // The place of this rank's own part stays as it is.
+    void fill_parts(const operation& op, std::byte* piece) {
+        std::size_t at = 0;
+        for (int p = 0; p < size_; ++p) {
+            const std::size_t bytes = op.counts[std::size_t(p)] * op.element_bytes;
+            if (p != rank_) copy_bytes(piece + at, op.in + at, bytes);
+            at += bytes;
+        }
+    }
+
+    void show_room(std::size_t elements) {
+        std::memcpy(room_for(sizeof elements), &elements, sizeof elements);
+        show_piece(content::data_and_room, sizeof elements);
+    }
+
+    bool end_of_skipped() { return false; }
+
+    bool take_headers_and_data() {
+        take_headers();
+        const int root = op_->entry.root;
+        switch (op_->entry.kind) {
+            case collective::reduce:
+            case collective::reduce_scatter:
+            case collective::allgather:
+            case collective::gather:
+            case collective::alltoall:
+                brought = true;
+                for (int p = 0; p < size_; ++p) brought = brought && shows_data(p);
+                all_have_room = brought && agreed && all_show(content::data_and_room);
+                break;
+            case collective::broadcast:
+            case collective::scatter:
+                brought = root >= 0 && root < size_ && shows_data(root);
+                all_have_room = brought && all_show(content::data_and_room);
+                break;
+            default: break;
+        }
+        return false;
+    }
+    bool shows_data(int peer) const {
+        const content what = line_of(peer).what;
+        return what == content::data || what == content::data_and_room;
+    }
+
+    // A rank's part of what a peer gives to all ranks, by the counts that come first. Without them
+    // all parts are of one size.
+    block part_by_counts(const operation& op, int peer) {
+        const bool scatters = op.entry.kind == collective::scatter,
+                   has_counts = scatters || line_of(peer).what == content::data;
+        const std::size_t bytes = bytes_given(op, *headers[peer]),
+                          each = bytes / std::size_t(size_);
+        if (!has_counts) return {kept_piece(peer, bytes) + std::size_t(rank_) * each, each};
+        const std::byte* const counts = piece_of(peer, bytes_of_counts() + bytes);
+        std::size_t before = 0, mine = 0, left = bytes / op.element_bytes;
+        for (int p = 0; p < size_; ++p) {
+            std::size_t count;
+            std::memcpy(&count, counts + std::size_t(p) * sizeof count, sizeof count);
+            if (count > left) [[unlikely]]
+                refuse_shown_by(peer);
+            left -= count;
+            if (p < rank_) before += count;
+            if (p == rank_) mine = count;
+            if (scatters && p != peer && all_have_room) all_have_room = room_of(p) == count;
+        }
+        return {kept_piece(peer, bytes_of_counts() + bytes) + bytes_of_counts() +
+                    before * op.element_bytes,
+                mine * op.element_bytes};
+    }
+    std::size_t room_of(int peer) const {
+        std::size_t elements;
+        std::memcpy(&elements, piece_of(peer, sizeof elements), sizeof elements);
+        return elements;
+    }
+
+    // A small piece lies in the line of its step, which is written again before a rank reads what
+    // lies there, where ranks tell each other first whether they have room. A larger one stays:
+    // the ring has room for what comes next.
+    std::byte* kept_piece(int peer, std::size_t bytes) {
+        const auto* const piece = piece_of(peer, bytes);
+        small_piece& kept = kept_[std::size_t(peer)];
+        if (all_have_room || bytes > sizeof kept) return const_cast<std::byte*>(piece);
+        std::memcpy(&kept, piece, bytes);
+        return kept.bytes;
+    }
+
+    static bool makes_result(collective kind) { return kind != collective::broadcast; }
+    static std::size_t bytes_given(const operation& op, const call_header& entry) {
+        return op.group_count > 0 ? bytes_of_groups(op)
+                                  : std::size_t(entry.count) * op.element_bytes;
+    }
+    std::size_t bytes_of_counts() const { return std::size_t(size_) * sizeof(std::size_t); }
 
     void show_data(const operation& op) {
         if (algorithm_ != algorithm::whole_by_all) {
@@ -351,6 +510,11 @@ private:
             }
         });
     }
+
+    struct small_piece {
+        std::byte bytes[sizeof(step_line::small)];
+    };
+    table<small_piece> kept_{std::size_t(size_)};  // by rank
 
     // Each rank's slice of a chunk has this room in every window, at the same place, whatever its
     // size.
