@@ -46,7 +46,8 @@ std::set<std::size_t> thresholds(int ranks, std::size_t window_bytes) {
           tuning::most_by_two_16_bit, tuning::most_in_slices, tuning::most_broadcast_whole})
         sizes.insert({whole / n / sizeof(T), whole / n / sizeof(T) + 1});
     // The same limits for a call that moves as many bytes as one rank sends to another.
-    for (const std::size_t bytes : {tuning::least_in_place, tuning::most_broadcast_whole})
+    for (const std::size_t bytes : {tuning::least_in_place, tuning::most_broadcast_whole,
+                                    tuning::least_private, 2 * tuning::least_private})
         sizes.insert({bytes / sizeof(T), bytes / sizeof(T) + 1});
     return sizes;
 }

@@ -59,7 +59,7 @@ public:
                                own + tuning::windows * window);
         memory_.close_file();
         if (!memory_) return;
-        const shm_region region(memory_.data(), here.ranks, window, reachable_);
+        shm_region region(memory_.data(), here.ranks, window, reachable_);
         if (here.mine == 0) region.construct();
         // Others look at a slot once its rank has come to the next agreement.
         const bool same_processes = is_same_on_node(endpoint, "/proc/self/ns/pid"),
@@ -69,7 +69,10 @@ public:
         region.slot(here.mine).process.store_relaxed(same_processes ? getpid() : -1);
         region.slot(here.mine).started = same_clocks ? process_status::of(getpid()).started : 0;
         region.slot(here.mine).processors = processor_set::of_this_thread();
+        const std::uint64_t word = number_of(here.mine);
+        region.slot(here.mine).word.store(std::uint64_t(reinterpret_cast<std::uintptr_t>(&word)));
         agree(endpoint, agreement_header(making), never);
+        region.set_reads_private(all_have(endpoint, making, reads_all(region, here)));
         region_ = region;
     }
 
@@ -108,6 +111,22 @@ public:
     void unshare(std::byte* part) noexcept { reachable_->discard(part); }
 
 private:
+    // The word of a rank, which another one finds if it reads the right process.
+    static std::uint64_t number_of(int rank) { return 0x6876642d776f7264u + std::uint64_t(rank); }
+    // True if this rank can read the word of each other one in its process. The system may allow it
+    // to none, as in some containers.
+    [[gnu::cold]] static bool reads_all(const shm_region& region, const position& here) {
+        bool all = region.slot(here.mine).process.load_relaxed() > 0;
+        for (int p = 0; p < here.ranks && all; ++p) {
+            std::uint64_t word = 0;
+            if (p != here.mine)
+                all = region.read_private(p, region.slot(p).word.load(),
+                                          reinterpret_cast<std::byte*>(&word), sizeof word) == 0 &&
+                      word == number_of(p);
+        }
+        return all;
+    }
+
     static constexpr const char* making = "making of a communicator";
 
     // Keeps the addresses of memory until all ranks have given it up, and returns this rank's part,

@@ -14,6 +14,8 @@ namespace detail {
 struct unstable_thresholds {
     // tensors of so many bytes that all ranks can reach stay where they lie
     std::size_t least_in_place = tuning::least_in_place;
+    // private tensors of so many bytes are read by the system, where it lets processes do so
+    std::size_t least_private = tuning::least_private;
     // all ranks together, up to which more than two ranks each reduce a whole tensor
     std::size_t most_by_all = tuning::most_by_all;
     // the same if ranks outnumber the processors
@@ -81,6 +83,8 @@ inline constexpr tuning_range tuning_ranges[] = {
     {"bucket_bytes", threshold_of<&tuning_options::bucket_bytes>, 1, 1024 * tuning::GiB, 1},
     {"unstable.least_in_place", threshold_of<&unstable_thresholds::least_in_place>, 1, tuning::GiB,
      1},
+    {"unstable.least_private", threshold_of<&unstable_thresholds::least_private>, 1,
+     1024 * tuning::GiB, 1},
     {"unstable.most_by_all", threshold_of<&unstable_thresholds::most_by_all>, 0, tuning::GiB, 1},
     {"unstable.most_by_all_crowded", threshold_of<&unstable_thresholds::most_by_all_crowded>, 0,
      tuning::GiB, 1},

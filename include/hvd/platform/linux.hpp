@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "../standard.hpp"
@@ -79,6 +80,23 @@ inline bool wipe_in_children([[maybe_unused]] void* page, [[maybe_unused]] std::
 #endif
 #endif
     return false;
+}
+
+// Copies memory of another process, which may end meanwhile. Returns 0, or why the system refuses.
+inline int read_memory_of([[maybe_unused]] pid_t process, [[maybe_unused]] const void* from,
+                          [[maybe_unused]] void* to, [[maybe_unused]] std::size_t bytes) {
+#if HVD_LINUX
+    for (std::size_t done = 0; done < bytes;) {
+        const iovec here{static_cast<char*>(to) + done, bytes - done},
+            there{static_cast<char*>(const_cast<void*>(from)) + done, bytes - done};
+        const ssize_t n = process_vm_readv(process, &here, 1, &there, 1, 0);
+        if (n <= 0) return n < 0 ? errno : EFAULT;
+        done += std::size_t(n);
+    }
+    return 0;
+#else
+    return ENOSYS;
+#endif
 }
 
 // ---- processors ---------------------------------------------------------------------------------

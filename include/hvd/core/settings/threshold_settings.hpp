@@ -31,6 +31,7 @@ struct settings_of<unstable_thresholds> {
 
     static constexpr setting table[] = {
         unstable<&o::least_in_place>("unstable.least_in_place"),
+        unstable<&o::least_private>("unstable.least_private"),
         unstable<&o::most_by_all>("unstable.most_by_all"),
         unstable<&o::most_by_all_crowded>("unstable.most_by_all_crowded"),
         unstable<&o::most_by_two>("unstable.most_by_two"),

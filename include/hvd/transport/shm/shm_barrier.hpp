@@ -195,11 +195,20 @@ protected:
         for (int p = 0; p < size_; ++p)
             if (p != rank_ && !is_header(*headers[p])) refuse_shown_by(p);
     }
+    bool has_left_in_order(int peer) const { return slots_[peer].left.load_in_order() != 0; }
+
     // A peer shows what no rank shows.
     [[gnu::cold, noreturn]] void refuse_shown_by(int peer) const {
         throw peer_error(number_,
                          text("hvd: ", own_entry().label(), " on rank ", number_, ": rank ",
                               number_of(peer), sent_other_bytes),
+                         {number_of(peer)});
+    }
+    [[gnu::cold, noreturn]] void refuse_unread(int peer, int refusal) {
+        throw peer_error(number_,
+                         text("hvd: ", own_entry().label(), " on rank ", number_,
+                              ": the system does not let it read the tensor of rank ",
+                              number_of(peer), ": ", std::strerror(refusal)),
                          {number_of(peer)});
     }
     int number_of(int rank) const { return numbers_ != nullptr ? numbers_[rank] : rank; }
@@ -251,7 +260,8 @@ protected:
 
     // Runs f, which reads or writes tensors of other ranks, and arrives at the end of its step. If
     // a rank has left, its tensors may be gone, and f is not run. Then this rank does not arrive:
-    // it has no result, and nobody takes its part for done. Its wait tells who has left.
+    // it has no result, and nobody takes its part for done. Its wait tells who has left. The same
+    // if f returns false.
     template <class F>
     void reach(F f) {
         reached = true;
@@ -297,7 +307,7 @@ protected:
     bool reach_for(int peer, F f) {
         reached = true;
         const reaching guard(slots_[rank_].reaches);
-        if (slots_[peer].left.load_in_order() != 0) return false;
+        if (has_left_in_order(peer)) return false;
         f();
         return true;
     }
@@ -322,9 +332,8 @@ private:
     bool run_reaching(F f) {
         const reaching guard(slots_[rank_].reaches);
         for (int p = 0; p < size_; ++p)
-            if (slots_[p].left.load_in_order() != 0) return false;
-        f();
-        return true;
+            if (has_left_in_order(p)) return false;
+        return f();
     }
 
     // This rank's memory has been taken away from the peers, by another of its communicators that

@@ -69,7 +69,7 @@ private:
     bool first_round() {
         if (all_show(content::places)) {
             next_ = &shm_exchange::finish;
-            reach([&] { reduces_ ? reduce_in_place() : take_in_place(); });
+            reach([&] { return reduces_ ? reduce_in_place() : take_in_place(); });
             return true;
         }
         if (!all_show(content::data)) {  // some could not show theirs, or not in the same way
@@ -86,13 +86,19 @@ private:
         std::byte* const piece = room_for(std::size_t(size_) * sizeof(place));
         if (piece == nullptr) return false;
         std::size_t longest = 0;
+        bool is_private = false;
         for (int p = 0; p < size_; ++p) {
             const block& b = send_[p];
             if (b.bytes > longest) longest = b.bytes;
             if (!reduces_ && receive_[p].bytes > longest) longest = receive_[p].bytes;
-            if (!show_place(piece, std::size_t(p), b.data, b.bytes)) return false;
+            if (show_place(piece, std::size_t(p), b.data, b.bytes)) continue;
+            if (reduces_ || !region_.reads_private()) return false;
+            const place address{0, std::uint64_t(reinterpret_cast<std::uintptr_t>(b.data))};
+            std::memcpy(piece + std::size_t(p) * sizeof address, &address, sizeof address);
+            is_private = true;
         }
-        if (longest < tuned_.unstable.least_in_place) return false;
+        if (longest < (is_private ? tuned_.unstable.least_private : tuned_.unstable.least_in_place))
+            return false;
         show_piece(content::places, std::size_t(size_) * sizeof(place));
         return true;
     }
@@ -101,18 +107,30 @@ private:
         return at_place(peer, std::size_t(rank_), std::size_t(size_), bytes);
     }
 
-    void take_in_place() {
+    // False if a rank has ended, whose tensor is gone.
+    bool take_in_place() {
         for (int i = 1; i < size_; ++i) {
             const int peer = (rank_ + i) % size_;
-            if (receive_[peer].bytes > 0)
-                copy_bytes(receive_[peer].data, sent_by(peer, receive_[peer].bytes),
-                           receive_[peer].bytes);
+            const block& to = receive_[peer];
+            if (to.bytes == 0) continue;
+            const place from = place_shown(peer, std::size_t(rank_), std::size_t(size_));
+            if (from) copy_bytes(to.data, sent_by(peer, to.bytes), to.bytes);
+            else if (!take_private(peer, from.offset, to)) return false;
         }
+        return true;
     }
 
-    void reduce_in_place() {
+    // A rank that leaves may write there again, as soon as it has said so.
+    bool take_private(int peer, std::uint64_t address, const block& to) {
+        const int refusal = region_.read_private(peer, address, to.data, to.bytes);
+        if (refusal != 0 && refusal != ESRCH) [[unlikely]]
+            refuse_unread(peer, refusal);
+        return refusal == 0 && !has_left_in_order(peer);
+    }
+    bool reduce_in_place() {
         for (int p = 0; p < size_; ++p) inputs_[p] = sent_by(p, job_.count * job_.element_bytes);
         reduce_range(job_, 0, job_.count);
+        return true;
     }
 
     // The layouts of all ranks are shown with their first windows.

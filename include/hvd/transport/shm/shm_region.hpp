@@ -57,6 +57,7 @@ struct alignas(tuning::cache_line) node_slot {
     atomic<std::uint32_t> reaches{0};  // the rank may be reading or writing tensors of others
     atomic<std::int64_t> process{0};   // 0: a thread; -1: a process that can't be asked about
     atomic<std::uint64_t> unmade{0};   // the last communicator that this rank could not make
+    atomic<std::uint64_t> word{0};     // of its process: others try whether they can read it there
     std::uint64_t started = 0;         // when the process was started (process_status)
     processor_set processors;          // the processors that this rank may run on
     std::int32_t culprit = -1;         // it left because this rank was gone; -1: for its own sake
@@ -156,6 +157,15 @@ public:
         return all.count() / ranks_;
     }
 
+    // Every rank of the node can read the private memory of every other one.
+    bool reads_private() const { return reads_private_; }
+    void set_reads_private(bool all_can) { reads_private_ = all_can; }
+    // Copies private memory of a rank. Returns 0, or why the system refuses.
+    int read_private(int rank, std::uint64_t address, std::byte* to, std::size_t bytes) const {
+        return read_memory_of(pid_t(slot(rank).process.load_relaxed()),
+                              reinterpret_cast<const void*>(std::uintptr_t(address)), to, bytes);
+    }
+
     int ranks() const { return ranks_; }
     std::size_t window_bytes() const { return window_; }
     segments& reachable() const { return *reachable_; }
@@ -179,6 +189,7 @@ private:
     std::byte* memory_;
     int ranks_;
     std::size_t window_;
+    bool reads_private_ = false;
     shared<segments> reachable_;
 };
 

@@ -120,10 +120,15 @@ protected:
         return (bytes + window_bytes_ - 1) / window_bytes_;
     }
 
-    // Place number `index` of a peer that shows so many. It has so many bytes.
-    std::byte* at_place(int peer, std::size_t index, std::size_t places, std::size_t bytes) const {
+    // Place number `index` of a peer that shows so many.
+    place place_shown(int peer, std::size_t index, std::size_t places) const {
         place p;
         std::memcpy(&p, piece_of(peer, places * sizeof p) + index * sizeof p, sizeof p);
+        return p;
+    }
+    // The same in this rank's addresses. It has so many bytes.
+    std::byte* at_place(int peer, std::size_t index, std::size_t places, std::size_t bytes) const {
+        const place p = place_shown(peer, index, places);
         std::byte* const data = region_.reachable().at(p, bytes);
         if (data == nullptr && bytes > 0) [[unlikely]]
             refuse_shown_by(peer);

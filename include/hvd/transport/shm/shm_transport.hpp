@@ -23,7 +23,7 @@ public:
         algorithm_ = algorithm::by_groups;
         is_list_ = op.tensor_count > 0;
         brought = all_have_room = false;
-        carries = may_bring(op);
+        carries = op.entry.kind != collective::allreduce && may_bring(op);
         if (op.entry.kind != collective::allreduce || op.group_count == 0) return false;
         bool converts = false;
         for (std::size_t i = 0; i < op.group_count; ++i) {
@@ -60,7 +60,9 @@ public:
             (copies || !show_places(op)))
             show_data(op);
         op_ = &op;
-        next_ = static_cast<round>(&shm_transport::take_headers_and_data);
+        next_ = op.entry.kind == collective::allreduce
+                    ? static_cast<round>(&shm_transport::take_headers)
+                    : static_cast<round>(&shm_transport::take_headers_and_data);
         if (carries && !op.entry.refused) bring(op);
         arrive();
     }
@@ -121,10 +123,19 @@ private:
             case collective::allgather:
             case collective::gather:
             case collective::alltoall:
-                return bytes <= window_bytes_ / 2 && (bytes < tuned_.unstable.least_in_place ||
-                                                      !region_.reachable().find(op.in, bytes));
+                return bytes <= window_bytes_ / 2 && !is_read_privately(op, bytes) &&
+                       (bytes < tuned_.unstable.least_in_place ||
+                        !region_.reachable().find(op.in, bytes));
             default: return false;
         }
+    }
+
+    // Ranks that each give their own tensor are sooner better off to read each other's memory.
+    bool is_read_privately(const operation& op, std::size_t bytes) const {
+        const bool gathers =
+            op.entry.kind == collective::allgather || op.entry.kind == collective::gather;
+        return region_.reads_private() &&
+               bytes / (gathers ? 1 : 2) >= tuned_.unstable.least_private;
     }
 
     void bring(const operation& op) {
@@ -268,7 +279,10 @@ private:
         done_ = 0;
         if (all_show(content::places)) {
             next_ = &shm_transport::finish;
-            reach([&] { reduce_in_place(op); });
+            reach([&] {
+                reduce_in_place(op);
+                return true;
+            });
             return true;
         }
         if (!all_show(content::data)) {  // some could not show theirs, or not in the same way
