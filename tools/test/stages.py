@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # clang compiles the tests in half of g++'s time, and units of many files in a quarter of the time of single ones.
 
 EVERYTHING = ["-Dtests=enabled", "-Dexamples=enabled", "-Dbenchmarks=disabled", "-Ddebug=false", "-Doptimization=0", "-Dunity=on"]
-NO_TOOLS = ["-Dhvdrun=disabled", "-Dtrace_tool=disabled", "-Dcompute_tool=disabled"]
+NO_TOOLS = ["-Dhvdrun=disabled", "-Dtrace_tool=disabled", "-Dcompute_tool=disabled", "-Dinfo_tool=disabled"]
 OPENMPI = ["-Dmpi=enabled", "-Dmpi_flavour=openmpi"]
 BOOST = ["-Dboost_mpi=enabled"]
 CROSS = ["-Dmpi=disabled", "-Dnccl=disabled", "-Dexamples=disabled", *NO_TOOLS]
