@@ -45,6 +45,14 @@ std::string text_of(const interface& one) {
     return state + (one.addresses.empty() ? ", no address" : ", " + one.addresses);
 }
 
+// The address with its interface.
+std::string way_of(const std::map<std::string, interface>& all, const std::string& address) {
+    for (const auto& [name, one] : all)
+        if ((" " + one.addresses + " ").find(" " + address + " ") != std::string::npos)
+            return address + " of " + name;
+    return address;
+}
+
 std::string list_of(const std::map<std::string, interface>& all) {
     std::string names;
     for (const auto& [name, one] : all)
@@ -108,8 +116,8 @@ check_report check_network(const context& c) {
     }
     const char* const only = hvd::detail::variable_that_is_set("HVD_NETWORK_INTERFACE");
     const auto own = hvd::detail::own_addresses(only == nullptr ? "" : only);
-    report.add("others reach it by",
-               own.empty() ? "none: only ranks of this host" : std::string(own[0].print()));
+    report.add("others reach it by", own.empty() ? "nothing: only ranks of this host work together"
+                                                 : way_of(all, std::string(own[0].print())));
     for (const char* variable : {"HVD_NETWORK_INTERFACE", "NCCL_SOCKET_IFNAME"})
         judge_names(report, all, variable);
     if (own.empty() && only == nullptr && c.place.size > c.place.local_size)

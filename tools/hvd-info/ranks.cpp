@@ -134,8 +134,11 @@ void tell_odd(check_report& report, const std::string& what, const by_value& val
     }
 }
 
-// Differences by which a job fails or computes something else. Others cost time.
+// Differences by which a job fails or computes something else. Others cost time, and hosts may have
+// other names of interfaces.
 bool fails_by(const std::string& check, const std::string& name) {
+    for (const char* device : {"_IFNAME", "_INTERFACE", "_HCA"})
+        if (name.ends_with(device)) return false;
     return check == "mpi" || check == "variables" || (check == "build" && name == "version");
 }
 
@@ -162,14 +165,17 @@ void compare_hosts(check_report& report, const std::vector<rank_report>& all) {
 
 }  // namespace
 
+// Where MPI brings no ranks together, hvd's own rendezvous may: srun starts programs of hvd::tcp, too.
 gathered gather(const context& c, const rank_report& own) {
     gathered result;
     result.have_met = true;
     const bool has_mpi = *HVD_INFO_MPI != 0;
-    if (c.place.is_of_mpi() ? has_mpi : has_mpi && c.place.local_rank == 0 && c.place.is_alone())
+    if (has_mpi && (c.place.is_of_mpi() || c.place.is_alone())) {
         gather_by_mpi(c, own, result);
-    if (c.place.launcher == "hvdrun") gather_by_tcp(own, result);
-    if (c.place.is_of_mpi() && !has_mpi) {
+    } else if (c.place.launcher == "hvdrun" ||
+               !hvd::detail::is_alone(hvd::detail::place_from_environment())) {
+        gather_by_tcp(own, result);
+    } else if (!c.place.is_alone()) {
         result.have_met = false;
         result.meeting.wrong("a launcher of MPI has started " + std::to_string(c.place.size) +
                                  " processes, and this hvd was compiled without MPI",
