@@ -279,8 +279,8 @@ class Info(unittest.TestCase):
         ended = self.run_it([*launcher, "sh", "-c", script, "sh", INFO, "--only", "build,variables,ranks"])
         text = re.sub(r"(?m)^\[\d+\]<stdout>:", "", ended.stdout)
         self.assertEqual(ended.returncode, 1, ended.stdout + ended.stderr)
-        self.assertRegex(text, r"WRONG  build, version: rank 1 \(host \S+\) has 0\.0\.9, and ranks 0, 2 \(host \S+\) has \d")
-        self.assertRegex(text, r"WRONG  variables, NCCL_DEBUG: rank 1 \(host \S+\) has INFO, and ranks 0, 2 \(host \S+\) does not have it")
+        self.assertRegex(text, r"WRONG  build, version: rank 1 \(host \S+\) has 0\.0\.9, and ranks 0, 2 \(host \S+\) have \d")
+        self.assertRegex(text, r"WRONG  variables, NCCL_DEBUG: rank 1 \(host \S+\) has INFO, and ranks 0, 2 \(host \S+\) do not have it")
         self.assertEqual(text.count("WRONG  "), 2, text)
         self.assertEqual(len(re.findall(r"(?m)^build$", text)), 1, "one rank speaks")
 

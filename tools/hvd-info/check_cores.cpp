@@ -30,6 +30,17 @@ double cores_of_quota(const system_files& files) {
     return least;
 }
 
+// "0-15 16-31", the cores of each node.
+std::string cores_of_nodes(const system_files& files) {
+    const std::string folder = "/sys/devices/system/node";
+    std::string text;
+    for (const std::string& node : files.names(folder, "node")) {
+        if (!text.empty()) text += " ";
+        text += files.read(folder + "/" + node + "/cpulist");
+    }
+    return text;
+}
+
 std::string decimal(double number) {
     char text[32];
     std::snprintf(text, sizeof text, "%.3g", number);
@@ -53,8 +64,7 @@ check_report check_cores(const context& c) {
     report.add_common("of the host", std::to_string(online));
     report.add_common("of this process", std::to_string(own));
     report.add_common("quota of control group", quota > 0 ? decimal(quota) + " cores" : "none");
-    report.add("NUMA nodes",
-               std::to_string(c.files.names("/sys/devices/system/node", "node").size()));
+    report.add("cores of NUMA nodes", cores_of_nodes(c.files));
     const double load = std::atof(c.files.read("/proc/loadavg").c_str());
     report.add("load", decimal(load) + " in the last minute");
     if (c.place.is_alone() && load > online)

@@ -110,9 +110,10 @@ check_report check_memory(const context& c) {
     check_report report{"memory", {}, {}};
     judge_memory(report, c);
     judge_shared_memory(report, c.files);
-    const std::string pages =
-        chosen_of(c.files.read("/sys/kernel/mm/transparent_hugepage/enabled"));
-    report.add_common("large pages", pages);
+    const std::string folder = "/sys/kernel/mm/transparent_hugepage/";
+    const std::string pages = chosen_of(c.files.read(folder + "enabled"));
+    report.add_common("large pages", pages + ", of shared memory " +
+                                         chosen_of(c.files.read(folder + "shmem_enabled")));
     if (pages == "never")
         report.note("large pages are off: large tensors take more time in shared memory",
                     "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");

@@ -108,8 +108,12 @@ std::string names_of(const std::vector<const rank_report*>& ranks) {
 
 using by_value = std::map<std::string, std::vector<const rank_report*>>;
 
-std::string is_or_has(const std::string& value) {
-    return value.empty() ? "does not have it" : "has " + value;
+// "rank 1 (host b) has 0.0.9", of a fact that may be missing there.
+std::string who_has(const by_value::value_type& one) {
+    const bool is_one = one.second.size() == 1;
+    if (one.first.empty())
+        return names_of(one.second) + (is_one ? " does not have it" : " do not have it");
+    return names_of(one.second) + (is_one ? " has " : " have ") + one.first;
 }
 
 // The most frequent value is taken for the right one; of equals, that of the lowest rank.
@@ -123,9 +127,7 @@ void tell_odd(check_report& report, const std::string& what, const by_value& val
             most = &one;
     for (const auto& one : values) {
         if (&one == most) continue;
-        const std::string problem = what + ": " + names_of(one.second) + " " +
-                                    is_or_has(one.first) + ", and " + names_of(most->second) + " " +
-                                    is_or_has(most->first);
+        const std::string problem = what + ": " + who_has(one) + ", and " + who_has(*most);
         if (is_wrong)
             report.wrong(problem,
                          "make it the same on all ranks: one build of hvd and of the "
