@@ -233,6 +233,9 @@ class Info(unittest.TestCase):
         check = self.gpu("libcuda.so.1", HVD_TEST_CUDA_INIT="34")
         self.assertIn("stubs", self.finding(check, "stub for linking")["remedy"])
         self.finding(self.gpu("libcuda.so.1", HVD_TEST_CUDA_INIT="999"), "cuInit returns 999")
+        check = self.gpu("libcuda.so.1", "libnccl.so.2", HVD_TEST_CUDA_VERSION="9000")
+        if check["facts"]["compiled with CUDA"] != "none":
+            self.finding(check, "older than the toolkit's")
 
     def test_gpus_that_cannot_reach_each_other_or_are_hidden(self):
         self.finding(self.gpu("libcuda.so.1", "libnccl.so.2", HVD_TEST_CUDA_PEERS="0"), "not all GPUs", "note")
@@ -291,6 +294,16 @@ class Info(unittest.TestCase):
     def test_the_odd_rank_of_mpi_is_named(self):
         variable, more = ("OMPI_COMM_WORLD_RANK", ["--oversubscribe"]) if MPI.startswith("Open") else ("PMI_RANK", [])
         self.odd_rank([MPIEXEC, *more, "-n", "3"], variable)
+
+    def test_two_machines_of_one_name(self):
+        for rank in range(2):
+            file = self.folder / f"{rank}/proc/sys/kernel/random/boot_id"
+            file.parent.mkdir(parents=True)
+            file.write_text(f"{rank}\n")
+        script = 'exec "$1" --only network,ranks --sysroot "$2/$HVD_RANK"'
+        ended = self.run_it([HVDRUN, "-np", "2", "sh", "-c", script, "sh", INFO, self.folder])
+        self.assertEqual(ended.returncode, 1, ended.stdout)
+        self.assertRegex(ended.stdout, r"WRONG  2 machines have the name \S+: ")
 
     def test_ranks_that_cannot_meet_say_so(self):
         check = self.checks("--only", "ranks", HVD_RANK="0", HVD_SIZE="2", HVD_RENDEZVOUS="no-such-host.invalid:7000", HVD_SECRET="5" * 64)["ranks"]

@@ -167,7 +167,7 @@ void compare_hosts(check_report& report, const std::vector<rank_report>& all) {
 
 }  // namespace
 
-// Where MPI brings no ranks together, hvd's own rendezvous may: srun starts programs of hvd::tcp, too.
+// Where MPI brings no ranks together, hvd::tcp may: srun starts its programs, too.
 gathered gather(const context& c, const rank_report& own) {
     gathered result;
     result.have_met = true;
