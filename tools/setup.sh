@@ -17,6 +17,7 @@ packages() {
   local clang
   case "$1" in
     demo) echo g++ ninja-build meson pkg-config openmpi-bin libopenmpi-dev libfmt-dev libcli11-dev libeigen3-dev zlib1g-dev nlohmann-json3-dev dataset-fashion-mnist ;;
+    info) echo g++ ninja-build meson pkg-config libcli11-dev nlohmann-json3-dev ;;
     # What the tests of a stage need (tools/test/stages.py).
     base) echo g++ ninja-build meson pkg-config python3 doctest-dev nlohmann-json3-dev lld ccache ;;
     mpi) echo openmpi-bin libopenmpi-dev libboost-mpi-dev libboost-serialization-dev ;;

@@ -111,7 +111,7 @@ def in_compiled_form(options, work):
 
 
 def install_compiled(options, work):
-    run("meson", "setup", work / "hvd", options.source_root, "-Dcompiled=enabled", "-Dhvdrun=disabled", "-Dtrace_tool=disabled", "-Dcompute_tool=disabled", "-Ddefault_library=both", "-Ddebug=false",
+    run("meson", "setup", work / "hvd", options.source_root, "-Dcompiled=enabled", "-Dhvdrun=disabled", "-Dtrace_tool=disabled", "-Dcompute_tool=disabled", "-Dinfo_tool=disabled", "-Ddefault_library=both", "-Ddebug=false",
         "-Doptimization=0", f"-Dmpi={'enabled' if options.mpiexec else 'disabled'}", f"-Dmpi_flavour={options.flavour}")
     run("meson", "install", "-C", work / "hvd", "--quiet", "--destdir", work / "installed")
     return next((work / "installed").rglob("share/cmake")).parent.parent
@@ -172,7 +172,7 @@ def with_nothing(options, work):
 
 
 def after_install_from_sources(options, work):
-    run("meson", "setup", work / "build", options.source_root, "-Dhvdrun=disabled", "-Dtrace_tool=disabled", "-Dcompute_tool=disabled")
+    run("meson", "setup", work / "build", options.source_root, "-Dhvdrun=disabled", "-Dtrace_tool=disabled", "-Dcompute_tool=disabled", "-Dinfo_tool=disabled")
     run("meson", "install", "-C", work / "build", "--quiet", "--destdir", work / "installed")
     if made := sorted(str(file) for kind in ("o", "a", "so*") for file in (work / "build").rglob(f"*.{kind}")):
         sys.exit("meson install compiled: " + ", ".join(made))

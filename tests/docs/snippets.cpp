@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include <hvd/autotune.hpp>
+#include <hvd/build_info.hpp>
 #include <hvd/engine.hpp>
 #include <hvd/observe/observers.hpp>
 #include <hvd/prometheus.hpp>
@@ -872,6 +873,22 @@ TEST_CASE("tuning snippets") {
         world.allreduce(x, hvd::sum);
         CHECK(x == float(world.size()));
     });
+}
+
+TEST_CASE("build_info snippet") {
+    std::string line;
+    //! [build_info]
+    const hvd::build_facts built = hvd::build_info();
+    line += "hvd ";
+    line += built.version;  // "0.1.0", and so on
+    line += built.has_mpi ? " with MPI, " : " without MPI, ";
+    line += built.compiler;
+    //! [build_info]
+    CHECK(line.starts_with("hvd " HVD_VERSION_STRING " with"));
+    CHECK(line.find(HVD_HAS_MPI != 0 ? " with MPI, " : " without MPI, ") != std::string::npos);
+    CHECK((built.compiler.starts_with("clang ") || built.compiler.starts_with("g++ ")));
+    CHECK(built.cplusplus == __cplusplus);
+    CHECK(!built.kernels.empty());
 }
 
 TEST_CASE("message_sink snippet") {

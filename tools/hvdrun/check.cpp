@@ -14,6 +14,7 @@
 #include <csignal>
 
 #include "failure.hpp"
+#include "mpi_version.hpp"
 #include "process.hpp"
 #include "remote.hpp"
 #include "times.hpp"
@@ -181,14 +182,6 @@ void print_table(const std::vector<row>& rows) {
                 one[i] + std::string(i + 1 < one.size() ? widths[i] - width(one[i]) + 2 : 0, ' ');
         std::puts(line.c_str());
     }
-}
-
-// "mpirun (Open MPI) 4.1.4" and "Open MPI 4.1.4" are the same.
-std::string bare_version(std::string text) {
-    for (const char* word : {"mpirun ", "mpiexec ", "(", ")"})
-        if (const std::size_t at = text.find(word); at != std::string::npos)
-            text.erase(at, std::string(word).size());
-    return text;
 }
 
 std::string or_none(const std::string& text) { return text.empty() ? "-" : text; }

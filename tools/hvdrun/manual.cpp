@@ -2,20 +2,13 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include "manual.hpp"
 
+#include <cctype>
 #include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
 namespace hvdrun {
-
-const char* const examples =
-    "hvdrun -np 4 ./train\n"
-    "hvdrun -H node1:4,node2:4 ./train --epochs 3\n"
-    "hvdrun --hostfile hosts --output-filename out ./train\n"
-    "hvdrun -np 4 --min-np 2 ./train\n"
-    "hvdrun --backend mpi -np 4 ./train_mpi\n"
-    "hvdrun --check -H node1,node2";
 
 namespace {
 
@@ -50,13 +43,15 @@ std::string escaped(std::string_view text, std::string_view special) {
 
 std::string for_roff(std::string_view text) { return escaped(text, "\\-"); }
 
-std::string manual(const CLI::App& app) {
-    std::string result = ".TH HVDRUN 1 \"\" \"hvd " HVDRUN_VERSION
-                         "\" \"hvd\"\n"
-                         ".SH NAME\nhvdrun \\- start a program of hvd on several ranks\n"
-                         ".SH SYNOPSIS\n.B hvdrun\n[options] program [arguments]\n"
-                         ".SH DESCRIPTION\n" +
-                         for_roff(app.get_description()) + "\n.SH OPTIONS\n";
+std::string manual(const CLI::App& app, const described_program& own) {
+    std::string title = own.name;
+    for (char& c : title) c = char(std::toupper(static_cast<unsigned char>(c)));
+    const std::string name = for_roff(own.name);
+    std::string result = ".TH " + for_roff(title) + " 1 \"\" \"hvd " + own.version +
+                         "\" \"hvd\"\n.SH NAME\n" + name + " \\- " + for_roff(own.purpose) +
+                         "\n.SH SYNOPSIS\n.B " + name + "\n" + for_roff(own.synopsis) +
+                         "\n.SH DESCRIPTION\n" + for_roff(app.get_description()) +
+                         "\n.SH OPTIONS\n";
     for (const described_option& one : options_of(app)) {
         result += ".TP\n";
         for (std::size_t i = 0; i < one.names.size(); ++i)
@@ -64,13 +59,8 @@ std::string manual(const CLI::App& app) {
         for (int i = 0; i < one.values; ++i) result += " \\fIvalue\\fR";
         result += "\n" + for_roff(one.help) + "\n";
     }
-    result +=
-        ".SH EXIT STATUS\n0 if all ranks ended with 0; 1 if hvdrun failed; 2 for a wrong command "
-        "line; 126 or 127 if the program cannot be started or is not there; 128 and the number of "
-        "a signal that ended the job; else that of the first rank that failed.\n"
-        ".SH EXAMPLES\n.nf\n" +
-        for_roff(examples) + "\n.fi\n.SH SEE ALSO\n";
-    return result + for_roff("docs/launching.md") + " of hvd\n";
+    return result + ".SH EXIT STATUS\n" + for_roff(own.exit_codes) + "\n.SH EXAMPLES\n.nf\n" +
+           for_roff(own.examples) + "\n.fi\n.SH SEE ALSO\n" + for_roff(own.page) + " of hvd\n";
 }
 
 std::string listed(const std::vector<described_option>& all, int least_values) {
@@ -82,10 +72,24 @@ std::string listed(const std::vector<described_option>& all, int least_values) {
 }
 
 // The first word that is no option is the program, which has its own completion.
-std::string bash(const CLI::App& app) {
+constexpr const char* bash_of_program =
+    "    elif [[ $word != -* ]]; then\n"
+    "      declare -F _command_offset >/dev/null && _command_offset $i && return\n"
+    "      COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+    "      return\n";
+
+// The name of a function of a shell has no dash.
+std::string function_of(const described_program& own) {
+    std::string result = "_" + own.name;
+    for (char& c : result)
+        if (c == '-') c = '_';
+    return result;
+}
+
+std::string bash(const CLI::App& app, const described_program& own) {
     const std::vector<described_option> all = options_of(app);
-    return "# bash completion for hvdrun\n"
-           "_hvdrun() {\n"
+    return "# bash completion for " + own.name + "\n" + function_of(own) +
+           "() {\n"
            "  local options='" +
            listed(all, 0) +
            "'\n"
@@ -96,21 +100,19 @@ std::string bash(const CLI::App& app) {
            "  for ((; i < COMP_CWORD; i++)); do\n"
            "    word=${COMP_WORDS[i]}\n"
            "    if [[ $word == = ]]; then continue\n"
-           "    elif ((values > 0)); then ((values--))\n"
-           "    elif [[ $word != -* ]]; then\n"
-           "      declare -F _command_offset >/dev/null && _command_offset $i && return\n"
-           "      COMPREPLY=($(compgen -f -- \"$cur\"))\n"
-           "      return\n"
+           "    elif ((values > 0)); then ((values--))\n" +
+           (own.starts_another ? bash_of_program : "") +
            "    elif [[ $with_two == *\" $word \"* ]]; then values=2\n"
            "    elif [[ $with_value == *\" $word \"* ]]; then values=1\n"
            "    fi\n"
            "  done\n"
            "  if ((values > 0)); then COMPREPLY=($(compgen -f -- \"${cur#=}\"))\n"
-           "  elif [[ $cur == -* ]]; then COMPREPLY=($(compgen -W \"$options\" -- \"$cur\"))\n"
-           "  else COMPREPLY=($(compgen -c -f -- \"$cur\"))\n"
+           "  elif [[ $cur == -* ]]; then COMPREPLY=($(compgen -W \"$options\" -- \"$cur\"))\n" +
+           (own.starts_another ? "  else COMPREPLY=($(compgen -c -f -- \"$cur\"))\n" : "") +
            "  fi\n"
            "}\n"
-           "complete -o filenames -F _hvdrun hvdrun\n";
+           "complete -o filenames -F " +
+           function_of(own) + " " + own.name + "\n";
 }
 
 std::string in_single_quotes(const std::string& text) {
@@ -122,21 +124,24 @@ std::string in_single_quotes(const std::string& text) {
     return result + "'";
 }
 
-std::string zsh(const CLI::App& app) {
-    std::string result = "#compdef hvdrun\n_arguments -S \\\n";
+std::string zsh(const CLI::App& app, const described_program& own) {
+    std::string result = "#compdef " + own.name + "\n_arguments -S";
     for (const described_option& one : options_of(app))
         for (const std::string& name : one.names) {
             std::string spec = "*" + name + "[" + escaped(one.help, "[]\\:") + "]";
             for (int i = 0; i < one.values; ++i) spec += ":value:_files";
-            result += "  " + in_single_quotes(spec) + " \\\n";
+            result += " \\\n  " + in_single_quotes(spec);
         }
-    return result + "  '(-)1:program:_command_names -e' \\\n  '*::arguments:_normal'\n";
+    if (own.starts_another)
+        result += " \\\n  '(-)1:program:_command_names -e' \\\n  '*::arguments:_normal'";
+    return result + "\n";
 }
 
 }  // namespace
 
-std::string installed_file(const CLI::App& app, const std::string& which) {
-    return which == "manual" ? manual(app) : which == "bash" ? bash(app) : zsh(app);
+std::string installed_file(const CLI::App& app, const described_program& own,
+                           const std::string& which) {
+    return which == "manual" ? manual(app, own) : which == "bash" ? bash(app, own) : zsh(app, own);
 }
 
 }  // namespace hvdrun

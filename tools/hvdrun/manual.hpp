@@ -10,11 +10,15 @@ class App;
 
 namespace hvdrun {
 
-// The files that are installed beside hvdrun, made of its options: "manual" is hvdrun.1, and "bash"
-// and "zsh" are completions for these shells.
-std::string installed_file(const CLI::App& app, const std::string& which);
+// A program as its pages tell it, beside its options.
+struct described_program {
+    std::string name, version, purpose, synopsis, exit_codes, examples, page;
+    bool starts_another = false;  // the first word that is no option is a program
+};
 
-// The lines that --help and the manual page end with.
-extern const char* const examples;
+// The files that are installed beside a program, made of its options: "manual" is NAME.1, and
+// "bash" and "zsh" are completions for these shells.
+std::string installed_file(const CLI::App& app, const described_program& own,
+                           const std::string& which);
 
 }  // namespace hvdrun

@@ -17,6 +17,7 @@
 #include "environment.hpp"
 #include "failure.hpp"
 #include "guard.hpp"
+#include "mpi_version.hpp"
 #include "output.hpp"
 #include "process.hpp"
 
@@ -26,14 +27,12 @@ namespace {
 // From this number of hosts on, mpirun connects to all of them itself.
 constexpr std::size_t many_hosts = 64;
 
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
 mpi_kind kind_of(const std::string& program, const std::string& version) {
-    if (has(version, "slurm")) return mpi_kind::slurm;
-    if (has(version, "Intel(R) MPI")) return mpi_kind::intel;
-    if (has(version, "HYDRA") || has(version, "MPICH")) return mpi_kind::mpich;
-    // Where the name is not mpirun, Open MPI 4 calls itself OpenRTE.
-    if (has(version, "Open MPI") || has(version, "OpenRTE")) {
+    const std::string mpi = mpi_of(version);
+    if (mpi == "Slurm") return mpi_kind::slurm;
+    if (mpi == "Intel MPI") return mpi_kind::intel;
+    if (mpi == "MPICH") return mpi_kind::mpich;
+    if (mpi == "Open MPI") {
         const std::size_t digit = version.find_first_of("0123456789");
         const int major = digit == std::string::npos ? 4 : std::atoi(version.c_str() + digit);
         return major >= 5 ? mpi_kind::open_mpi_5 : mpi_kind::open_mpi_4;
@@ -198,22 +197,6 @@ void add_launcher(parts& p, mpi_kind kind, const std::map<std::string, std::stri
 }
 
 }  // namespace
-
-std::string version_of(const std::string& program) {
-    const std::string line = for_shell(program) + " --version 2>&1 </dev/null";
-    FILE* const pipe = ::popen(line.c_str(), "r");
-    if (pipe == nullptr) return "";
-    std::string all;
-    char bytes[512];
-    while (const std::size_t n = std::fread(bytes, 1, sizeof bytes, pipe)) all.append(bytes, n);
-    if (::pclose(pipe) != 0) return "";
-    // Hydra says its number in the second line.
-    const bool is_hydra = has(all, "HYDRA");
-    const std::size_t at = is_hydra ? all.find("Version:") : std::string::npos;
-    if (at == std::string::npos) return all.substr(0, all.find('\n'));
-    const std::size_t number = all.find_first_not_of(" \t", at + 8);
-    return "MPICH (HYDRA) " + all.substr(number, all.find('\n', number) - number);
-}
 
 mpi_launcher find_mpi_launcher(const std::string& wanted) {
     words candidates = {"mpirun", "mpiexec", "mpiexec.hydra"};

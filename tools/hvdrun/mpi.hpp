@@ -23,9 +23,6 @@ struct mpi_launcher {
 // mpiexec which MPI they belong to.
 mpi_launcher find_mpi_launcher(const std::string& wanted);
 
-// The first line that a program prints for --version, or an empty string.
-std::string version_of(const std::string& program);
-
 // A command that replaces hvdrun.
 struct mpi_launch {
     words command;

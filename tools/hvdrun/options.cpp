@@ -37,6 +37,23 @@ struct raw_options {
     std::vector<double> cooldown;
 };
 
+const described_program own_pages = {
+    "hvdrun",
+    HVDRUN_VERSION,
+    "start a program of hvd on several ranks",
+    "[options] program [arguments]",
+    "0 if all ranks ended with 0; 1 if hvdrun failed; 2 for a wrong command line; 126 or 127 if "
+    "the program cannot be started or is not there; 128 and the number of a signal that ended the "
+    "job; else that of the first rank that failed.",
+    "hvdrun -np 4 ./train\n"
+    "hvdrun -H node1:4,node2:4 ./train --epochs 3\n"
+    "hvdrun --hostfile hosts --output-filename out ./train\n"
+    "hvdrun -np 4 --min-np 2 ./train\n"
+    "hvdrun --backend mpi -np 4 ./train_mpi\n"
+    "hvdrun --check -H node1,node2",
+    "docs/launching.md",
+    true};
+
 constexpr int most_elastic_ranks = 4096;
 
 // Refuses a word that is no number, or is out of bounds, and hands it to CLI11 without zeros before
@@ -112,7 +129,7 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
         "hvdrun starts a program of hvd on several ranks, here and on other hosts. -np N is short "
         "for --num-proc N.");
     app.formatter(std::make_shared<help_formatter>());
-    app.footer(std::string("Examples:\n") + examples);
+    app.footer("Examples:\n" + own_pages.examples);
     app.add_option("--generate", raw.file)
         ->check(CLI::IsMember({"manual", "bash", "zsh"}))
         ->group("");  // it is for the build, and --help does not tell it
@@ -357,7 +374,7 @@ options read_options(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         throw usage_failure(as_spelled(error.what(), line.spelled));
     }
-    if (!raw.file.empty()) print_and_end(installed_file(app, raw.file));
+    if (!raw.file.empty()) print_and_end(installed_file(app, own_pages, raw.file));
     result.program = line.program;
     look_at(result, app, raw);
     return result;

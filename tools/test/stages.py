@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # clang compiles the tests in half of g++'s time, and units of many files in a quarter of the time of single ones.
 
 EVERYTHING = ["-Dtests=enabled", "-Dexamples=enabled", "-Dbenchmarks=disabled", "-Ddebug=false", "-Doptimization=0", "-Dunity=on"]
-NO_TOOLS = ["-Dhvdrun=disabled", "-Dtrace_tool=disabled", "-Dcompute_tool=disabled"]
+NO_TOOLS = ["-Dhvdrun=disabled", "-Dtrace_tool=disabled", "-Dcompute_tool=disabled", "-Dinfo_tool=disabled"]
 OPENMPI = ["-Dmpi=enabled", "-Dmpi_flavour=openmpi"]
 BOOST = ["-Dboost_mpi=enabled"]
 CROSS = ["-Dmpi=disabled", "-Dnccl=disabled", "-Dexamples=disabled", *NO_TOOLS]
@@ -87,7 +87,7 @@ STAGES = [
     # Ranks and jobs that wait for a timeout need no processor.
     {"name": "elastic", "build": "clang", "parallel": 3, "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [250, 320], "units": [7, 8]},
     {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 4, "packages": ["network"], "cpu": [280, 420], "units": [10, 15]},
-    {"name": "launcher", "build": "clang", "parallel": 3, "tests": ["launcher"], "packages": ["venv", "network", "sshd"], "packages_of_all": ["slurm"], "cpu": [190, 190], "units": [10, 10]},
+    {"name": "launcher", "build": "clang", "parallel": 3, "tests": ["launcher"], "packages": ["venv", "network", "sshd"], "packages_of_all": ["slurm"], "cpu": [220, 220], "units": [14, 14]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
     {"name": "asan", "build": "asan", "level": "all", "slower": 4, "parallel": 1.5, "but": [*NOT_SANITIZED, "engine.*.mpi*"],

@@ -25,6 +25,17 @@ inline constexpr const char* other_variables[] = {
     "HVD_CONFIG",     "HVD_MPI_CUDA_AWARE", "HVD_ALONE",        "HVD_LOCAL_RANK",
     "HVD_LOCAL_SIZE", "HVD_JOBS",           "HVD_DATA_SERVICE", "HVD_DATA_DISPATCHER"};
 
+// Calls f with every setting of every aggregate of options.
+template <class F>
+void for_each_setting(F f) {
+    for (const auto& s : settings_of<communicator_options>::table) f(s);
+    for (const auto& s : settings_of<engine_options>::table) f(s);
+    for (const auto& s : settings_of<autotune_options>::table) f(s);
+    for (const auto& s : settings_of<timeline_options>::table) f(s);
+    for (const auto& s : settings_of<tcp_options>::table) f(s);
+    for (const auto& s : settings_of<elastic::bounds>::table) f(s);
+}
+
 }  // namespace detail
 
 /// How `configuration::from_environment` takes variables that hvd does not know.
@@ -104,26 +115,16 @@ public:
     const std::vector<entry>& entries() const noexcept { return entries_; }
 
 private:
-    template <class F>
-    static void for_each_setting(F f) {
-        for (const auto& s : detail::settings_of<communicator_options>::table) f(s);
-        for (const auto& s : detail::settings_of<engine_options>::table) f(s);
-        for (const auto& s : detail::settings_of<autotune_options>::table) f(s);
-        for (const auto& s : detail::settings_of<timeline_options>::table) f(s);
-        for (const auto& s : detail::settings_of<tcp_options>::table) f(s);
-        for (const auto& s : detail::settings_of<elastic::bounds>::table) f(s);
-    }
-
     static const detail::setting* find_variable(std::string_view name) {
         const detail::setting* found = nullptr;
-        for_each_setting([&](const detail::setting& s) {
+        detail::for_each_setting([&](const detail::setting& s) {
             if (name == s.variable) found = &s;
         });
         return found;
     }
     static bool is_key(std::string_view key) {
         bool found = false;
-        for_each_setting([&](const detail::setting& s) { found = found || key == s.key; });
+        detail::for_each_setting([&](const detail::setting& s) { found = found || key == s.key; });
         return found;
     }
 
@@ -151,7 +152,7 @@ private:
     }
     static void meet_unknown(std::string_view name, bool refuse) {
         detail::best_spelling meant(name);
-        for_each_setting([&](const detail::setting& s) { meant.offer(s.variable); });
+        detail::for_each_setting([&](const detail::setting& s) { meant.offer(s.variable); });
         meant.offer("HVD_CONFIG");
         const detail::message line = detail::text(
             "hvd: the environment has ", name, ", which is no variable of hvd", meant.question());
@@ -160,7 +161,7 @@ private:
     }
     [[noreturn]] static void refuse_key(std::string_view key, std::string_view where) {
         detail::best_spelling meant(key);
-        for_each_setting([&](const detail::setting& s) { meant.offer(s.key); });
+        detail::for_each_setting([&](const detail::setting& s) { meant.offer(s.key); });
         throw usage_error(
             -1, detail::text("hvd: ", where, ": ", key, " is no option of hvd", meant.question()));
     }

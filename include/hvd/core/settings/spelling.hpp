@@ -41,6 +41,8 @@ public:
         }
     }
 
+    // The nearest name, or nothing.
+    std::string_view best() const { return best_; }
     message question() const {
         return best_.empty() ? message() : text(". Did you mean ", best_, "?");
     }
