@@ -100,12 +100,13 @@ DRAWN_BY = {"collectives": collective_figures, "peers": collective_figures, "fus
             "overhead": overhead_figures, "scaling": scaling_figures, "compile_time": compile_figures}
 
 
-# The rows of the recorded table that the picture of README.md shows: the speed over MPI of an average of gradients.
-SHOWN = {"ResNet-50, plan, arena: speed over a packed buffer": "161 gradients of ResNet-50, plan, arena",
+# The rows of the recorded table that the picture of README.md shows: the speed over MPI of an average of gradients,
+# where MPI is used in the faster way of two.
+SHOWN = {"ResNet-50, plan, arena: speed over 161 calls": "161 gradients of ResNet-50, plan, arena",
          "2 ranks, arena, from 64 MiB: speed over MPI_Allreduce": "one tensor from 64 MiB, 2 ranks, arena",
          "4 ranks, arena, from 64 MiB: speed over MPI_Allreduce": "one tensor from 64 MiB, 4 ranks, arena",
          "1000 x 1 KiB, plan, arena: speed over a packed buffer": "1000 tensors of 1 KiB, plan, arena",
-         "ResNet-50, plan, plain: speed over a packed buffer": "161 gradients of ResNet-50, plan",
+         "ResNet-50, plan, plain: speed over 161 calls": "161 gradients of ResNet-50, plan",
          "4 ranks, plain, from 64 MiB: speed over MPI_Allreduce": "one tensor from 64 MiB, 4 ranks",
          "2 ranks, plain, from 64 MiB: speed over MPI_Allreduce": "one tensor from 64 MiB, 2 ranks",
          "1000 x 1 KiB, plan, plain: speed over a packed buffer": "1000 tensors of 1 KiB, plan",
