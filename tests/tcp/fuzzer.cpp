@@ -409,7 +409,7 @@ void decode_contents(std::span<const std::byte> bytes) {
 }
 
 // Frames of a data service, some of which somebody changes, cuts, repeats or leaves out: those that
-// arrive are the ones that were sent, in order. Of a large one only the size is sure.
+// arrive are the ones that were sent, in order. Only the size of a large one is sure.
 void send_data(FuzzedDataProvider& from) {
     constexpr std::uint64_t most = 5000;
     two_ends ends;

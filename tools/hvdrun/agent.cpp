@@ -8,9 +8,9 @@ namespace hvdrun {
 namespace {
 
 // Two shells work on the other host, and each clears up when the other is killed. The first is the
-// agent's guard: it has the connection's process number, starts the agent and waits for its end. The
-// agent has a session of its own, so that who kills the connection's group leaves it, and it ends
-// with its input. Both know the private folder's name before it is made.
+// agent's guard: it has the connection's process number, starts the agent, and waits for its end.
+// The agent has a session of its own, so that who kills the connection's group leaves it, and it
+// ends with its input. Both know the private folder's name before it is made.
 constexpr std::string_view for_both =
     R"sh(case $d in /*) ;; *) d=$PWD/$d ;; esac
 send() { kill -$1 -$2 || kill -$1 $2; } 2>/dev/null
