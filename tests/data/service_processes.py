@@ -213,7 +213,7 @@ class DataService(unittest.TestCase):
         self.finish(trainers, begun)
 
     def test_random_kills_of_workers_and_dispatchers_change_nothing(self):
-        stalls = {"worker beside others": [], "only worker": [], "dispatcher": []}
+        stalls = {f"{kind} of {workers}": [] for workers in ("several workers", "one worker") for kind in ("worker", "dispatcher")}
         for seed in range(int(os.environ.get("HVD_DATA_RUNS", "10"))):
             with self.subTest(seed=seed):
                 for kind, seconds in self.play_kills(random.Random(seed)):
@@ -221,7 +221,7 @@ class DataService(unittest.TestCase):
         for kind, all_of in stalls.items():
             all_of.sort()
             shown = ", ".join(f"{percent} % within {1e3 * all_of[min(len(all_of) * percent // 100, len(all_of) - 1)]:.0f} ms" for percent in (50, 95, 99, 100) if all_of)
-            print(f"killed {kind}, {len(all_of)} times: longest wait for a batch until the next kill: {shown}")
+            print(f"{len(all_of)} times killed {kind}: longest wait for a batch until the next kill: {shown}")
         print(f"load {os.getloadavg()[0]:.1f}")
 
     def play_kills(self, draws):
@@ -240,7 +240,7 @@ class DataService(unittest.TestCase):
         while any(trainer.poll() is None for trainer in trainers):
             victim = draws.randrange(len(serving))
             kind, process = serving[victim]
-            kills.append((kind if kind == "dispatcher" else "only worker" if len(serving) == 2 else "worker beside others", time.monotonic()))
+            kills.append((f"{kind} of {'one worker' if len(serving) == 2 else 'several workers'}", time.monotonic()))
             process.kill()
             process.communicate()
             serving[victim] = (kind, start(kind))
