@@ -4,11 +4,14 @@
 """Puts PyTorch's DataLoader beside one worker of hvd's data service: data_service.py PROGRAM [OPTION...]
 
 PROGRAM is build/bench/benchmarks/data_service, and gets the options. Then a DataLoader with one worker process makes batches of the same bytes in the same way, one copy
-of a pattern each, if torch is installed."""
+of a pattern each, if torch can be imported. With `--build FOLDER`, a release build with examples and hvd-compute, examples/augment trains without workers and with 1 to 3."""
 
 import argparse
-import importlib.util
+import os
+import pathlib
+import re
 import subprocess
+import tempfile
 import time
 
 
@@ -27,10 +30,8 @@ class Patterns:
         return batch
 
 
-def rates_of_torch(size, ahead, rounds, seconds):
+def rates_of_torch(torch, size, ahead, rounds, seconds):
     """Returns the bytes a second of each round."""
-    import torch  # noqa: PLC0415  only where it is installed
-
     loader = torch.utils.data.DataLoader(Patterns(torch, size), batch_size=None, sampler=range(1 << 30), num_workers=1, prefetch_factor=ahead)
     batches = iter(loader)
     for _ in range(2 * ahead + 2):
@@ -45,6 +46,31 @@ def rates_of_torch(size, ahead, rounds, seconds):
     return sorted(rates)
 
 
+def images_a_second(build, workers):
+    """Trains examples/augment with so many workers. Returns the rates of the epochs behind the first, the weights, and who waited for whom."""
+    programs = build / "examples/augment"
+    with tempfile.TemporaryDirectory() as folder:
+        config = os.path.join(folder, "compute.json")
+        service = [subprocess.Popen([build / "tools/hvd-compute/hvd-compute", config, "--", programs / "augment_worker"], env=os.environ | {"HVD_RANK": str(rank), "HVD_SIZE": str(workers)})
+                   for rank in range(workers)]
+        try:
+            said = subprocess.run([programs / "augment_train", *([config] if workers else [])], capture_output=True, text=True, check=True).stdout
+        finally:
+            for rank in service:
+                rank.terminate()
+            for rank in service:
+                rank.wait()
+    return [int(rate) for rate in re.findall(r"(\d+) images a second", said)][1:], re.search(r"weights (\w+)", said)[1], said.splitlines()[-1] if workers else ""
+
+
+def show_augmentation(build):
+    without = None
+    for workers in range(4):
+        rates, weights, waits = images_a_second(build, workers)
+        without = without or weights
+        print(f"augment, {workers} workers{'':<6} {max(rates):>8} images/s, weights {'as without' if weights == without else 'OTHERS THAN without'} workers; {waits}")
+
+
 def main():
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("program")
@@ -52,13 +78,18 @@ def main():
     words.add_argument("--seconds", type=float, default=1)
     words.add_argument("--rounds", type=int, default=5)
     words.add_argument("--ahead", type=int, default=8)
+    words.add_argument("--build", type=pathlib.Path, help="a build folder with examples")
     o = words.parse_args()
     subprocess.run([o.program, "--bytes", str(o.bytes), "--seconds", str(o.seconds), "--rounds", str(o.rounds), "--ahead", str(o.ahead)], check=True)
-    if importlib.util.find_spec("torch") is None:
-        print("PyTorch is not installed: its DataLoader is left out")
-        return
-    rates = rates_of_torch(o.bytes, o.ahead, o.rounds, o.seconds)
-    print(f"{'PyTorch DataLoader':<24} {rates[-1] / 1e9:>8.2f} GB/s, median {rates[len(rates) // 2] / 1e9:.2f}")
+    try:
+        import torch  # noqa: PLC0415  only where it is installed
+
+        rates = rates_of_torch(torch, o.bytes, o.ahead, o.rounds, o.seconds)
+        print(f"{'PyTorch DataLoader':<24} {rates[-1] / 1e9:>8.2f} GB/s, median {rates[len(rates) // 2] / 1e9:.2f}, torch {torch.__version__}")
+    except ImportError as reason:
+        print(f"PyTorch's DataLoader is left out: {reason}")
+    if o.build:
+        show_augmentation(o.build)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,13 @@
 #include <type_traits>
 #include <vector>
 
+#if defined(__GLIBC__) && defined(__GLIBC_PREREQ)
+#if __GLIBC_PREREQ(2, 33)
+#include <malloc.h>
+#define HVD_TEST_HEAP 1
+#endif
+#endif
+
 #include "data_test.hpp"
 #include "tar_archive.hpp"
 #include "temporary_directory.hpp"
@@ -323,5 +330,28 @@ TEST_CASE("files are sources of pipelines, several of them one") {
                                  data::text_lines(file("labels", "x\ny\nz\n")));
     CHECK(pairs.read(2) == std::tuple(std::vector<std::uint8_t>{'i', 'j', 'k', 'l'}, "z"s));
 }
+
+#if defined(HVD_TEST_HEAP)
+TEST_CASE("an epoch of 100 million samples has no list of them") {
+    constexpr std::size_t samples = 100'000'000;
+    const files file;
+    const std::string path = file("tokens", "");
+    std::filesystem::resize_file(path, 2 * (samples + 1));  // a file without blocks
+    const auto used = [] {
+        const struct mallinfo2 heap = ::mallinfo2();
+        return heap.uordblks + heap.hblkhd;
+    };
+    const std::size_t before = used();
+    const data::token_file<std::uint16_t> tokens(path, {.length = 1, .has_header = false});
+    REQUIRE(tokens.size() == samples);
+    data::loader loader(data::from(tokens) | data::shuffle({.seed = 1}) | data::batch(256),
+                        hvd::part{});
+    for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+        loader.begin_epoch(epoch);
+        REQUIRE(loader.next());
+        CHECK(used() < before + (1 << 20));
+    }
+}
+#endif
 
 }  // namespace data_formats_tests

@@ -332,6 +332,14 @@ TEST_CASE("a trainer's rank is checked") {
 
 namespace {
 
+template <class Batch>
+std::vector<std::byte> bytes_of(const data::made_batch<Batch>& made) {
+    const hvd::detail::gathered_bytes gathered = hvd::detail::encoded(made);
+    std::vector<std::byte> all(gathered.size());
+    gathered.copy_to(all.data());
+    return all;
+}
+
 struct link_pair {
     explicit link_pair(std::uint64_t most = 100) {
         int ends[2];
@@ -410,6 +418,21 @@ TEST_CASE("frames that were changed, repeated, cut, reflected or are too large a
     }
     CHECK(pair.take() == why.empty());
     CHECK(std::string(pair.takes.why()) == why);
+}
+
+TEST_CASE("a large batch that was changed under way keeps its size and lies in its memory") {
+    link_pair pair(8000);
+    const data::ragged_rows<char> rows{std::vector<char>(6000, 'x'), {0, 1000, 6000}};
+    const auto bytes = bytes_of(data::made_batch<data::ragged_rows<char>>{rows});
+    using hvd::detail::service_frame;
+    for (const std::size_t at : {17, 31, 39, 47, 48, 55}) {  // the offsets and their number
+        REQUIRE(pair.sends.send(service_frame::batch, 1, bytes));
+        pair.tamper([&](auto& b) { b[sizeof(hvd::detail::service_head) + at] = std::byte(0xff); });
+        REQUIRE(pair.take());
+        CHECK(pair.takes.contents().size() == bytes.size());
+        using batch = data::ragged_rows<char>;
+        CHECK_THROWS_AS(hvd::detail::decoded_batch<batch>(pair.takes.contents()), hvd::error);
+    }
 }
 
 TEST_CASE("a frame of one connection is not one of another, nor of the other direction") {
@@ -792,6 +815,9 @@ TEST_CASE("files that are no config files are refused with their names") {
         {replaced("\"addresses\": []", "\"addresses\": [[7]]"), "an address that is no text"},
         {replaced("\"key\": \"", "\"key\": \"a"), "key has 65 characters"},
         {replaced("\"timeout\": 60", "\"timeout\": 0"), "timeout is 0"},
+        {replaced("\"timeout\": 60",
+                  "\"timeout\": " + std::string(500'000, '[') + std::string(500'000, ']')),
+         "timeout is array"},
         {replaced("}", ", \"shared_memory\": 1}"), "shared_memory is 1, and true or false"},
         {std::string((1 << 20) + 1, ' '), "it has 1048577 bytes, and at most 1048576"},
     };
@@ -848,14 +874,6 @@ TEST_CASE("a reader waits for the file, its dispatchers and its job") {
 // ---- batches as bytes ---------------------------------------------------------------------------
 
 namespace {
-
-template <class Batch>
-std::vector<std::byte> bytes_of(const data::made_batch<Batch>& made) {
-    const hvd::detail::gathered_bytes gathered = hvd::detail::encoded(made);
-    std::vector<std::byte> all(gathered.size());
-    gathered.copy_to(all.data());
-    return all;
-}
 
 template <class Batch>
 Batch sent(const Batch& batch) {

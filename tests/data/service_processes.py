@@ -70,6 +70,9 @@ class DataService(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         self.config = self.folder / "compute.json"
+        times = tempfile.TemporaryDirectory()
+        self.addCleanup(times.cleanup)
+        self.times = pathlib.Path(times.name)
         self.started = []
         self.addCleanup(self.end_all)
 
@@ -92,8 +95,8 @@ class DataService(unittest.TestCase):
         return [self.start_rank(rank, size, *options) for rank in range(size)]
 
     def start_trainers(self, size, milliseconds=0):
-        """Starts trainers that take so long for a batch."""
-        return [self.start(TRAINER, rank, size, self.config, milliseconds) for rank in range(size)]
+        """Starts trainers that take so long for a batch. Each notes in a file when its batches came."""
+        return [self.start(TRAINER, rank, size, self.config, milliseconds, HVD_TEST_TIMES=self.times / str(rank)) for rank in range(size)]
 
     def wait_for_workers(self, rank, number):
         """Waits until the dispatcher of a rank with --progress has so many workers, and the trainers have had the time to ask for its list."""
@@ -210,12 +213,19 @@ class DataService(unittest.TestCase):
         self.finish(trainers, begun)
 
     def test_random_kills_of_workers_and_dispatchers_change_nothing(self):
+        stalls = {f"{kind} of {workers}": [] for workers in ("several workers", "one worker") for kind in ("worker", "dispatcher")}
         for seed in range(int(os.environ.get("HVD_DATA_RUNS", "10"))):
             with self.subTest(seed=seed):
-                self.play_kills(random.Random(seed))
+                for kind, seconds in self.play_kills(random.Random(seed)):
+                    stalls[kind].append(seconds)
+        for kind, all_of in stalls.items():
+            all_of.sort()
+            shown = ", ".join(f"{percent} % within {1e3 * all_of[min(len(all_of) * percent // 100, len(all_of) - 1)]:.0f} ms" for percent in (50, 95, 99, 100) if all_of)
+            print(f"{len(all_of)} times killed {kind}: longest wait for a batch until the next kill: {shown}")
+        print(f"load {os.getloadavg()[0]:.1f}")
 
     def play_kills(self, draws):
-        """Kills processes of a service at random and replaces them at once, while trainers run."""
+        """Kills processes of a service at random and replaces them at once, while trainers run. Returns kinds and stalls."""
         variables = {"HVD_DATA_SERVICE": self.config, "HVD_DATA_DISPATCHER": 0}
 
         def start(kind):
@@ -226,10 +236,11 @@ class DataService(unittest.TestCase):
         wait_until(self.config.exists, "the config file")
         serving += [("worker", start("worker")) for _ in range(draws.randint(1, 3))]
         trainers = self.start_trainers(draws.randint(1, 2), milliseconds=draws.choice((0, 1)))
-        begun = {rank: self.lines_of(trainer, 1) for rank, trainer in enumerate(trainers)}
+        begun, kills = {rank: self.lines_of(trainer, 1) for rank, trainer in enumerate(trainers)}, []
         while any(trainer.poll() is None for trainer in trainers):
             victim = draws.randrange(len(serving))
             kind, process = serving[victim]
+            kills.append((f"{kind} of {'one worker' if len(serving) == 2 else 'several workers'}", time.monotonic()))
             process.kill()
             process.communicate()
             serving[victim] = (kind, start(kind))
@@ -239,6 +250,16 @@ class DataService(unittest.TestCase):
         for _, process in serving:
             process.kill()
             process.communicate()
+        return [stall for rank in range(len(trainers)) for stall in self.stalls_of(rank, kills)]
+
+    def stalls_of(self, rank, kills):
+        """Returns for each kill the longest time without a batch between it and the next one, of those that ended in it or began in it."""
+        came = [int(line) / 1e9 for line in (self.times / str(rank)).read_text().split()]
+        ends = [at for _, at in kills[1:]] + [came[-1]]
+        for (kind, at), end in zip(kills, ends):
+            gaps = [after - before for before, after in zip(came, came[1:]) if after > at and before < end]
+            if gaps and at < came[-1]:
+                yield kind, max(gaps)
 
     def test_the_dispatcher_that_is_killed_stops_nothing(self):
         service = self.start_service(2, "--progress")

@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <hvd/checkpoint.hpp>
 #include <hvd/data_formats.hpp>
+#include <hvd/data_service.hpp>
 #include <hvd/elastic.hpp>
 #include <hvd/interop/options_file.hpp>
 #include <hvd/train.hpp>
@@ -345,13 +347,43 @@ void read_tar(FuzzedDataProvider& from) {
     }
 }
 
+// A config file of a data service.
+void read_service_config(FuzzedDataProvider& from) {
+    static const std::string key = "\"key\":\"" + std::string(64, 'a') + "\"";
+    static const char* const right[] = {"\"version\":1",
+                                        "\"job_id\":\"j\"",
+                                        "\"dispatchers\":1",
+                                        "\"workers_per_dispatcher\":1",
+                                        "\"dispatcher_side\":\"compute\"",
+                                        "\"addresses\":[[\"127.0.0.1:1\"]]",
+                                        "\"worker_addresses\":[]",
+                                        key.c_str(),
+                                        "\"timeout\":60"};
+    std::string text = "{";
+    for (const char* member : right)
+        if (from.ConsumeIntegral<std::uint8_t>() != 0) text += std::string(member) + ",";
+    text += words(from, {"{", "}", "[", "]", ",", ":", "\"", "1e400", "-1", "null", "true",
+                         "\"version\":", "\"timeout\":", "\"addresses\":", "\"key\":",
+                         "\"shared_memory\":", "\"dispatchers\":", "\"worker_addresses\":"});
+    write(text + "\"end\":0}");
+    ::chmod(path().c_str(), 0600);
+    try {
+        const auto config = hvd::data::service_config::read(path());
+        require(config.version == 1 && config.dispatchers >= 0 && config.key.size() == 64 &&
+                config.timeout.nanoseconds >= 0 &&
+                config.addresses.size() <= std::size_t(config.dispatchers));
+    } catch (const hvd::error&) {
+    }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using reader = void (*)(FuzzedDataProvider&);
-    static constexpr reader readers[] = {
-        read_safetensors, read_kept_state, read_options, read_hosts,      read_idx,
-        read_tokens,      read_tar,        read_frames,  read_allocation, read_trace};
+    static constexpr reader readers[] = {read_safetensors, read_kept_state,    read_options,
+                                         read_hosts,       read_idx,           read_tokens,
+                                         read_tar,         read_frames,        read_allocation,
+                                         read_trace,       read_service_config};
     static const char* const chosen = std::getenv("HVD_FUZZ_ONLY");  // the number of one of them
     FuzzedDataProvider from(data, size);
     const std::size_t last = std::size(readers) - 1;

@@ -62,7 +62,7 @@ class Check(LauncherTest):
         for name in ("sh", "sed", "head", "sort", "uniq", "cat", "date", "setsid", "xargs"):
             (bare / name).symlink_to(shutil.which(name))
         (row,) = self.table("-H", "a", ssh=f"env PATH={bare} sh -c {{command}}", code=1)
-        self.assertEqual(row[1], "yes, without mktemp mkfifo dd")
+        self.assertEqual(row[1], "yes, without flock mkfifo dd")
         (row,) = self.table("-H", "localhost")
         self.assertEqual(row[1], "yes")
 

@@ -14,7 +14,7 @@ import sys
 import time
 import unittest
 
-from launching import FAKE_SSH, HVDRUN, LauncherTest, PATIENCE, processes_with, program_of, wait_until
+from launching import FAKE_SSH, HVDRUN, LauncherTest, PATIENCE, processes_with, program_of, state_of, wait_until
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "network"))
 import lab
@@ -125,7 +125,7 @@ class Sshd(HostsWithSshd):
 
     def test_nothing_is_left_when_a_part_is_killed(self):
         hosts = f"{self.lab.address(1)}:2,{self.lab.address(2)}:1"
-        for part in ("hvdrun", "ssh", "agent", "sshd"):
+        for part in ("hvdrun", "ssh", "guard", "agent", "sshd"):
             for file in self.folder.glob("here.*"):
                 file.unlink()
             job = self.start_there("-H", hosts, "--kill-after", 1, "sh", "-c", STAYS)
@@ -163,9 +163,9 @@ class Sshd(HostsWithSshd):
         marked = set(processes_with(self.mark))
         def parent(pid):
             return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        # The shell that sshd has started, and sshd's process of the session.
-        agent = next(pid for pid in marked if name(pid) == "sh" and name(parent(pid)).startswith("sshd"))
-        return agent if part == "agent" else parent(agent)
+        # The shell that sshd has started, that which it has started itself, and sshd's process of the session.
+        guard = next(pid for pid in marked if name(pid) == "sh" and name(parent(pid)).startswith("sshd"))
+        return {"guard": guard, "agent": next(iter(children(guard)), 0), "sshd": parent(guard)}[part]
 
 
 class Networks(HostsWithSshd):
@@ -274,19 +274,29 @@ class ManyHosts(LauncherTest):
                 file.unlink()
 
     def test_others_are_heard_when_a_process_is_killed_that_writes_to_the_connection(self):
+        for which in ("shell", "tool"):
+            with self.subTest(which=which):
+                self.kill_a_writer(which)
+                for file in ("here.0", "here.1", "stopped", "killed"):
+                    (self.folder / file).unlink()
+
+    def kill_a_writer(self, which):
         job = self.start_it("-H", "a:2", "--ssh-command", FAKE_SSH, "sh", "-c",
                             "touch here.$HVD_RANK; if [ $HVD_RANK = 1 ]; then while ! [ -e killed ]; do sleep 0.05; done; echo one; exit; fi; "
                             "while ! [ -e stopped ]; do sleep 0.01; done; head -c 1000000 /dev/zero | tr '\\0' x; exit 0")
         self.wait_for_files("here.0", "here.1")
         os.kill(job.pid, signal.SIGSTOP)  # it reads no more
         (self.folder / "stopped").touch()
+        def writer():
+            return next((pid for pid in processes_with(self.mark) if pathlib.Path(f"/proc/{pid}/comm").read_text() == "cat\n" and state_of(pid) == "S"), 0)
         seen = []
         def is_stuck():
-            seen.append(next((self.folder / "secrets").glob("hvd.*/holder")).read_text().strip())
+            seen.append(writer())
             time.sleep(0.1)
             return len(seen) > 3 and seen[-1] and len(set(seen[-3:])) == 1
         wait_until(is_stuck, "a process waits for the connection")
-        os.kill(int(seen[-1]), signal.SIGKILL)
+        victim = seen[-1] if which == "tool" else int(pathlib.Path(f"/proc/{seen[-1]}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(victim, signal.SIGKILL)
         (self.folder / "killed").touch()
         os.kill(job.pid, signal.SIGCONT)
         output, errors = job.communicate(timeout=PATIENCE)

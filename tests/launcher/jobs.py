@@ -336,6 +336,13 @@ class Events(LauncherTest):
         first = json.loads((self.folder / "log").read_text(encoding="utf-8").splitlines()[0])
         self.assertEqual(first["program"], "true '" + "�" * 6 + "😀'")
 
+    def test_a_log_that_cannot_be_written_fails_the_job_at_its_end(self):
+        for words, code in ((["touch", "done"], 1), (["sh", "-c", "touch done; exit 5"], 5)):
+            ended = self.run_it("--event-log", "/dev/full", "-np", 1, *words)
+            self.assertEqual((ended.returncode, ended.stderr.count("the event log ends here: No space left on device")), (code, 1), ended.stderr)
+            (self.folder / "done").unlink()
+        ended = self.run_it("--event-log", "/dev/full", "--max-restarts", 3, "-np", 1, "sh", "-c", "echo x >>count")
+        self.assertEqual((ended.returncode, (self.folder / "count").read_text()), (1, "x\n"))
 
     def test_a_job_that_fails_is_started_again(self):
         program = ("sh", "-c", "echo run $HVD_RANK; [ $HVD_RANK = 0 ] || exec sleep 1000; echo x >>count; [ $(wc -l <count) -lt 3 ] && exit 6; exit 0")

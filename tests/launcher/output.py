@@ -113,6 +113,17 @@ class Output(LauncherTest):
         self.assertEqual(self.with_input(lines, "-np", 2, "--stdin", "sh", "-c", "head -c 5; exit 7").returncode, 7)
         self.assertEqual(self.with_input(lines, "-np", 2, "--stdin", "--kill-after", 1, "sh", "-c", "[ $HVD_RANK = 1 ] && exit 6; exec sleep 1000").returncode, 6)
 
+    def test_an_input_that_cannot_be_read_is_told_and_ends_the_job(self):
+        given = os.open(self.folder, os.O_RDONLY)
+        self.addCleanup(os.close, given)
+        for hosts in (("-np", 2), ("-H", "a:2", "--ssh-command", FAKE_SSH)):
+            ended = subprocess.run([HVDRUN, *map(str, hosts), "--max-restarts", "3", "--stdin", "sh", "-c", "cat; echo x >>count.$HVD_RANK"], stdin=given, capture_output=True, text=True,
+                                   timeout=PATIENCE, cwd=self.folder, env=self.environment())
+            self.assertEqual(ended.returncode, 1, ended.stderr)
+            self.assertRegex(ended.stderr, r"^hvdrun: --stdin: the standard input cannot be read: Is a directory(; \d other ranks? w\w+ ended)?\n$")
+            self.assertFalse((self.folder / "count.0").exists())
+            self.assert_nothing_is_left()
+
     def test_a_rank_is_asked_and_answers(self):
         job = subprocess.Popen([HVDRUN, "-np", "2", "--stdin", "sh", "-c", "[ $HVD_RANK = 1 ] && exit; printf 'name? '; read name; echo hello $name"],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=self.folder, env=self.environment())
@@ -133,6 +144,12 @@ class Output(LauncherTest):
         self.assertEqual(self.with_input(lines, "-H", "a:2", "--ssh-command", FAKE_SSH, "--stdin", "sh", "-c", "head -c 5; exit 7").returncode, 7)
         self.assertEqual(self.with_input(lines, "-H", "a:2", "--ssh-command", FAKE_SSH, "--stdin", "--kill-after", 1, "sh", "-c",
                                          "[ $HVD_RANK = 1 ] && exit 6; exec sleep 1000").returncode, 6)
+
+    def test_a_rank_comes_later_on_a_host_where_another_has_got_input(self):
+        ended = self.with_input(b"it\n", "-H", "a:2", "--min-np", 2, "--stdin", "--blacklist-cooldown-range", "0.1", "1", "--ssh-command", FAKE_SSH, "sh", "-c",
+                                "if [ $HVD_RANK = 0 ]; then read x; touch got.$x; while ! [ -e done ]; do sleep 0.01; done; exit; fi\n"
+                                "while ! [ -e got.it ]; do sleep 0.01; done; [ -e again ] || { touch again; exit 1; }; touch done")
+        self.assertEqual((ended.returncode, ended.stderr), (0, b""))
 
     def test_jobs_end_at_once_whose_rank_elsewhere_leaves_its_input(self):
         # The process that brings the input is ended while it tells that the rank has closed it.

@@ -139,7 +139,7 @@ class Remote(LauncherTest):
 
     def test_a_host_without_setsid_is_told(self):
         (self.folder / "bare").mkdir()
-        for name in ("sh", "mktemp", "rm", "sleep"):
+        for name in ("sh", "mkdir", "rm", "sleep"):
             (self.folder / "bare" / name).symlink_to(shutil.which(name))
         ended = self.there("a", "true", ssh="env PATH=bare sh -c {command}")
         self.assertEqual(ended.returncode, 125, ended.stderr)

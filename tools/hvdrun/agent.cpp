@@ -7,11 +7,55 @@
 namespace hvdrun {
 namespace {
 
-// The tools of the other host come first, so that one that is not there is named.
+// Two shells work on the other host, and each clears up when the other is killed. The first is the
+// agent's guard: it has the connection's process number, starts the agent, and waits for its end.
+// The agent has a session of its own, so that who kills the connection's group leaves it, and it
+// ends with its input. Both know the private folder's name before it is made.
+constexpr std::string_view for_both =
+    R"sh(case $d in /*) ;; *) d=$PWD/$d ;; esac
+send() { kill -$1 -$2 || kill -$1 $2; } 2>/dev/null
+wait_for() {
+  i=0
+  while [ $i -lt $patience ] && [ ! -e "$d/killed" ]; do
+    left=
+    for p; do if kill -0 -$p 2>/dev/null; then left=$p; fi; done
+    [ -n "$left" ] || break
+    sleep 0.1
+    i=$((i+1))
+  done
+}
+finish() {
+  rm -f "$d/alive"
+  set --
+  for f in "$d"/*.p; do if read -r p <"$f"; then set -- "$@" $p; fi; done 2>/dev/null
+  for p; do send TERM $p; done
+  wait_for "$@"
+  for p; do send KILL $p; done
+  for f in "$d"/*.q; do if read -r p <"$f"; then kill -KILL $p; fi; done 2>/dev/null
+  for i in 1 2 3 4 5; do [ ! -e "$d" ] || rm -rf "$d"; done
+}
+)sh";
+
+// A tool that is not there is named.
 constexpr std::string_view look_for_tools =
-    R"sh(for c in setsid mktemp mkfifo dd wc cat rm sleep; do
+    R"sh(for c in setsid flock mkdir mkfifo dd wc cat rm sleep; do
   command -v $c >/dev/null || { echo hvdrun: this host has no $c >&2; exit 125; }
 done
+)sh";
+
+// The pipe of the command substitution is 9 of the agent, and of those of its processes that make
+// files: the guard hears of their end by it, however they end. The agent's script comes behind this
+// one by the connection.
+constexpr std::string_view guard_work =
+    R"sh(trap : HUP INT PIPE TERM
+exec 4>&1
+c=$(exec setsid /bin/sh -c "$reader" 9>&1 >&4 4>&-)
+c=$?
+[ ! -e "$d" ] || {
+  echo "hvdrun: the shell that starts the ranks of this host ended with $c" >&2
+  finish >/dev/null 2>&1
+}
+exit $c
 )sh";
 
 // A private folder holds the secret, pipes with names, the output that is on its way, and by rank
@@ -19,14 +63,14 @@ done
 // (N.k), and the shell that waits for it (N.h). A file "killed" ends all patience: the kernel may
 // know dead processes of a group for long, until the first process of a container has reaped them.
 constexpr std::string_view private_folder =
-    R"sh(d=$(mktemp -d "${TMPDIR:-/tmp}/hvd.XXXXXXXXXX") || exit 125
-trap 'rm -rf "$d"' EXIT
+    R"sh(trap 'trap "" HUP INT PIPE TERM; finish' EXIT
 trap 'exit 125' HUP INT PIPE TERM
+mkdir -m 700 "$d" || exit 125
 full() {
   echo "hvdrun: this host has no room for a file in ${TMPDIR:-/tmp}" >&2
   exit 125
 }
-( umask 077; : >"$d/alive" && mkfifo "$d/turn" "$d/life" "$d/input" ) || full
+( umask 077; : >"$d/alive" && mkfifo "$d/input" && flock 7 7>"$d/turn" ) || full
 )sh";
 
 // look() finds ranks whose shell has been killed, which can't tell their end: the sleep lets this
@@ -35,44 +79,27 @@ full() {
 // store() keeps so many bytes of input that follow a line. A shell reads its input byte by byte,
 // and so no further than the line; dd reads them at once, and perhaps in parts.
 //
-// 4 is the connection. Who writes to it takes the only line of 7 before, and puts it back. 8 is the
-// input of a rank. A process that ends while it has the turn would stop the others: those who write
-// ignore SIGPIPE, whoever kills one of them has the turn himself, finish() gives the turn of those
-// that it has killed, and look() that of a process which somebody else has killed. It knows the
-// process by its number, where /proc is of this shell.
+// 4 is the connection. Who writes to it has the lock of the file "turn" by 7 meanwhile: a process
+// that is killed there stops no other. 8 is the input of a rank. Those who write ignore SIGPIPE.
 constexpr std::string_view agent_functions =
-    R"sh(exec 4>&1 >/dev/null 7<>"$d/turn" 8<>"$d/input"
-echo >&7
-self=
-if read -r t u </proc/self/stat && [ "$t" = $$ ]; then self=/proc/self/stat; fi 2>/dev/null
-take() {
-  read -r t <&7
-  [ -z "$self" ] || { read -r t u <$self; echo $t >"$d/holder"; }
-} 2>/dev/null
-give() {
-  [ -z "$self" ] || echo >"$d/holder"
-  echo >&7
-} 2>/dev/null
+    R"sh(exec 4>&1 >/dev/null 8<>"$d/input"
 frame() {
-  take
-  printf '%s\n' "$k$*" >&4
-  give
+  { flock 7; printf '%s\n' "$k$*" >&4; } 7>"$d/turn"
 } 2>/dev/null
 pump() {
   trap '' PIPE
   while :; do
-    r=$(LC_ALL=C dd bs=65536 count=1 of="$d/$2.$1" 2>&1 4>&- 7>&- 8>&-)
+    r=$(LC_ALL=C dd bs=65536 count=1 of="$d/$2.$1" 2>&1 4>&- 8>&-)
     case $r in
       0+0*) break ;;
       [01]+[01]*) ;;
       *records*) echo "hvdrun: this host has no room for the output of a rank in $d" >&2 ;;
       *) break ;;
     esac
-    take
-    { printf '%s\n' "$k$1 $2"; cat "$d/$2.$1"; printf '%s\n' "$k."; } >&4 2>/dev/null
-    c=$?
-    give
-    [ $c = 0 ] || break
+    {
+      flock 7
+      { printf '%s\n' "$k$1 $2"; cat "$d/$2.$1"; printf '%s\n' "$k."; } >&4
+    } 7>"$d/turn" 2>/dev/null || break
     case $r in 0+1*) sleep 0.05 ;; esac
   done
 }
@@ -84,17 +111,16 @@ feed() {
   done
 }
 store() {
-  n=0 m=-1
+  has=0 had=-1
   printf '' >"$d/in"
-  while [ $n -lt $1 ] && [ $n -gt $m ]; do
-    m=$n
-    dd bs=$(($1 - $n)) count=1 >>"$d/in"
-    n=$(wc -c <"$d/in")
+  while [ $has -lt $1 ] && [ $has -gt $had ]; do
+    had=$has
+    dd bs=$(($1 - $has)) count=1 >>"$d/in" 9>&-
+    has=$(wc -c <"$d/in")
   done
   echo more >&8
-  [ $n -ge $1 ]
+  [ $has -ge $1 ]
 } 2>/dev/null
-send() { kill -$1 -$2 || kill -$1 $2; } 2>/dev/null
 signal() {
   [ "$1 $2" != 'KILL *' ] || : >"$d/killed"
   case $1$2 in TERM[0-9]*|KILL[0-9]*) echo $1 >"$d/$2.k" ;; esac
@@ -105,18 +131,13 @@ signal() {
 }
 lose() {
   if read -r p <"$d/$1.p"; then send KILL $p; fi
-  if read -r q <"$d/$1.q"; then take; kill -KILL $q; sleep 0.1; give; fi
+  if read -r q <"$d/$1.q"; then kill -KILL $q; fi
   rm -f "$d/$1".*
   frame x $1 137
   frame g $1
 } 2>/dev/null
 look() {
   sleep 0
-  h= t=
-  if read -r h <"$d/holder" && [ -n "$h" ] && ! kill -0 $h; then
-    read -r t <"$d/holder"
-    [ "$t" != "$h" ] || give
-  fi 2>/dev/null
   for f in "$d"/*.h; do
     h=
     read -r h <"$f"
@@ -126,16 +147,6 @@ look() {
     fi
   done 2>/dev/null
 }
-wait_for() {
-  i=0
-  while [ $i -lt $patience ] && [ ! -e "$d/killed" ]; do
-    left=
-    for p; do if kill -0 -$p 2>/dev/null; then left=$p; fi; done
-    [ -n "$left" ] || break
-    sleep 0.1
-    i=$((i+1))
-  done
-}
 end_group() {
   kill -TERM -$2 2>/dev/null || return
   x=
@@ -143,17 +154,6 @@ end_group() {
   [ "$x" = KILL ] || wait_for $2
   kill -KILL -$2
 } 2>/dev/null
-finish() {
-  rm -f "$d/alive"
-  set --
-  for f in "$d"/*.p; do if read -r p <"$f"; then set -- "$@" $p; fi; done 2>/dev/null
-  for p; do send TERM $p; done
-  wait_for "$@"
-  for p; do send KILL $p; done
-  for f in "$d"/*.q; do if read -r p <"$f"; then kill -KILL $p; fi; done 2>/dev/null
-  echo >&7
-  for i in 1 2 3 4 5; do [ ! -e "$d" ] || rm -rf "$d"; done
-}
 )sh";
 
 // The processes that a rank leaves are ended with it. A rank may be asked to end, or the agent may
@@ -176,7 +176,7 @@ constexpr std::string_view start_of_rank =
     pump e $1 <"$d/$1.E" &
     q="$q $! $feeder"
     (
-      exec <"$input" >"$d/$1.O" 2>"$d/$1.E" 4>&- 7>&- 8>&-
+      exec <"$input" >"$d/$1.O" 2>"$d/$1.E" 4>&- 8>&-
       rm -f "$d/$1.O" "$d/$1.E" "$d/$1.I"
       set -- "$(command -v setsid)"
       eval "$s"
@@ -191,7 +191,7 @@ constexpr std::string_view start_of_rank =
     frame x $1 $?
     for f in O E I; do if [ -p "$d/$1.$f" ]; then : <>"$d/$1.$f"; fi; done 2>/dev/null
     end_group $1 $p
-    [ -z "$feeder" ] || { take; kill $feeder; wait $feeder; give; } 2>/dev/null
+    [ -z "$feeder" ] || { kill $feeder; wait $feeder; } 2>/dev/null
     rm -f "$d/$1.p"
     wait
     rm -f "$d/$1".[!h]*
@@ -202,19 +202,8 @@ constexpr std::string_view start_of_rank =
 }
 )sh";
 
-// 9 is open in the agent alone: its guard hears of the agent's end by it, however the agent ends.
-// The secret is there only when it has a guard.
 constexpr std::string_view agent_work =
-    R"sh((
-  trap '' HUP INT PIPE TERM
-  exec 4>&- 8>&-
-  read -r x
-  finish
-) <"$d/life" >/dev/null 2>&1 &
-guard=$!
-exec 9>"$d/life"
-trap 'trap "" HUP INT PIPE TERM; exec 9>&-; wait $guard || finish' EXIT
-( umask 077; printf '%s\n' $secret >"$d/secret" ) || full
+    R"sh(( umask 077; printf '%s\n' $secret >"$d/secret" ) || full
 frame a
 s=
 while IFS= read -r l; do
@@ -251,9 +240,13 @@ std::string behind_dots(const std::string& text) {
 }  // namespace
 
 std::string agent_script(const agent_setup& setup) {
-    std::string s(look_for_tools);
-    s += "k=" + for_shell(setup.key) + "\nsecret=" + setup.secret +
-         "\npatience=" + std::to_string(int(setup.kill_after * 10)) + "\n";
+    const std::string both = "d=${TMPDIR:-/tmp}/hvd." + setup.private_name +
+                             "\npatience=" + std::to_string(int(setup.kill_after * 10)) + "\n" +
+                             std::string(for_both);
+    std::string guard(look_for_tools);
+    guard += both + "reader=" + for_shell(script_reader()) + "\n";
+    guard += guard_work;
+    std::string s = both + "k=" + for_shell(setup.key) + "\nsecret=" + setup.secret + "\n";
     s += private_folder;
     const std::string folder = for_shell(setup.folder);
     s += "cd " + folder + " || { echo hvdrun: this host has no folder " + folder +
@@ -263,7 +256,7 @@ std::string agent_script(const agent_setup& setup) {
          "}\nprogram() { exec \"$1\" " + line_of(setup.program) + "; }\n";
     s += start_of_rank;
     s += agent_work;
-    return script_lines(s);
+    return script_lines(guard) + script_lines(s);
 }
 
 std::string start_lines(int number, const environment& variables, bool with_input) {

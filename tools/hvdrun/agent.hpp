@@ -11,14 +11,15 @@
 namespace hvdrun {
 
 // The agent is a shell on another host, at the other end of that host's one connection. It starts
-// the ranks of the host, and ends them when the connection ends or when it is killed. It gets
-// lines: a rank's script, signals, and how many bytes of input follow. It sends frames, each behind
-// the connection's key: see frames.hpp.
+// the ranks of the host, and ends them when the connection ends; another shell, its guard, does so
+// when the agent is killed. It gets lines: a rank's script, signals, and how many bytes of input
+// follow. It sends frames, each behind the connection's key: see frames.hpp.
 
 // The same for all ranks of a host.
 struct agent_setup {
-    std::string key;     // of the frames
-    std::string secret;  // its digits
+    std::string key;           // of the frames
+    std::string secret;        // its digits
+    std::string private_name;  // of its folder, which nobody can guess
     environment variables;
     std::string folder;
     words program;

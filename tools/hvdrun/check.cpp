@@ -33,7 +33,7 @@ const char* const questions =
     "sed -n 's/.*libnccl.so.* => //p' | head -n 1 | xargs -r readlink -f | sed 's/.*so\\.//')\n"
     "k=; for i in /sys/class/net/*; do n=${i##*/}; [ $n = lo ] || "
     "[ \"$(cat $i/operstate 2>/dev/null)\" = down ] || k=\"$k $n\"; done\n"
-    "echo missing $(for c in setsid mktemp mkfifo dd; do command -v $c >/dev/null || echo $c; "
+    "echo missing $(for c in setsid flock mkfifo dd; do command -v $c >/dev/null || echo $c; "
     "done)\n"
     "echo interfaces $k\n"
     "while read -r x; do echo clock $(date +%s%N); done\n";

@@ -91,6 +91,7 @@ void event_log::add(const char* event,
     if (write_all(file_.number(), line.data(), line.size())) return;
     std::fprintf(stderr, "hvdrun: the event log ends here: %s\n", strerror(errno));
     file_ = file_descriptor();
+    is_cut_off_ = true;
 }
 
 }  // namespace hvdrun

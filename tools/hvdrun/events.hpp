@@ -31,8 +31,12 @@ public:
 
     void add(const char* event, const std::vector<std::pair<const char*, json_value>>& values);
 
+    // True when an event could not be written, which has been told. None follows it.
+    bool is_cut_off() const { return is_cut_off_; }
+
 private:
     file_descriptor file_;
+    bool is_cut_off_ = false;
 };
 
 }  // namespace hvdrun

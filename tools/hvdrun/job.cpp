@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <random>
 
@@ -71,13 +72,7 @@ std::string own_folder() {
 }
 
 // The beginning of each frame of a connection.
-std::string new_key() {
-    std::random_device number;
-    char text[48];
-    std::snprintf(text, sizeof text, "hvd-%08x%08x%08x%08x:", number(), number(), number(),
-                  number());
-    return text;
-}
+std::string new_key() { return "hvd-" + random_digits() + ":"; }
 
 std::function<double()> random_numbers() {
     return [engine = std::minstd_rand(std::random_device()())]() mutable {
@@ -119,6 +114,11 @@ run_end job::run() {
     while (!ranks_.empty() || !connections_.empty()) turn();
     look_at_shortfall();
     events_.add("finished", {{"code", exit_code_}, {"seconds", seconds() - started_at_}});
+    if (exit_code_ == 0 && events_.is_cut_off()) {  // another run would write none either
+        exit_code_ = 1;
+        is_for_good_ = true;
+        why_ = "the event log is not complete";
+    }
     screen_.show_status("");
     if (!why_.empty()) screen_.say(why_);
     return {exit_code_, is_for_good_};
@@ -183,8 +183,8 @@ connection& job::connection_to(const placement& where) {
     const std::string key = new_key();
     connection& made = connections_.emplace_back(where.host, where.rank, key);
     made.open(remote_command(options_.ssh_command, where.host),
-              agent_script({key, secret_.digits(), forwarded(options_), own_folder(),
-                            options_.program, options_.kill_after}));
+              agent_script({key, secret_.digits(), random_digits(), forwarded(options_),
+                            own_folder(), options_.program, options_.kill_after}));
     guard_.watch(made.id());
     signal_watch::kill_at_second(made.id(), made.input());
     return made;
@@ -263,7 +263,7 @@ void job::take_signals() {
     reap_inherited(own);
 }
 
-// Rank 0 gets what it has room for, and hvdrun reads no further.
+// Rank 0 gets what it has room for, and hvdrun reads no further. An error is no end of the input.
 void job::pass_input() {
     char bytes[most_input];
     std::size_t room = sizeof bytes;
@@ -271,12 +271,19 @@ void job::pass_input() {
         if (one.takes_input()) room = std::min(room, one.room_for_input());
     const ssize_t n = ::read(0, bytes, room);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n < 0) {
+        takes_input_ = false;
+        if (!is_ending())
+            end_for_good(
+                1, std::string("--stdin: the standard input cannot be read: ") + strerror(errno));
+        return;
+    }
     for (rank& one : ranks_) {
         if (!one.takes_input()) continue;
         if (n > 0) one.give_input({bytes, std::size_t(n)});
         else one.end_input();
     }
-    if (n <= 0) takes_input_ = false;
+    if (n == 0) takes_input_ = false;
 }
 
 // A failure of the command changes nothing: the hosts stay as they were. Only answers without hosts

@@ -3,16 +3,7 @@
 #include "remote.hpp"
 
 namespace hvdrun {
-
 namespace {
-
-// One line without single quotes and exclamation marks, which every login shell takes as it is.
-// Each line of the script comes after a dot, so that no line of it can be its end.
-const std::string reader =
-    "n=$(printf \"\\nx\"); n=${n%x}; s=; "
-    "while IFS= read -r l; do "
-    "if [ \"$l\" = end ]; then eval \"$s\"; exit 125; fi; "
-    "s=\"$s${l#.}$n\"; done; exit 125";
 
 std::string filled(std::string word, const std::string& name, const std::string& value) {
     for (std::size_t at = 0; (at = word.find(name, at)) != std::string::npos; at += value.size())
@@ -22,11 +13,22 @@ std::string filled(std::string word, const std::string& name, const std::string&
 
 }  // namespace
 
+// One line without single quotes and exclamation marks, which every login shell takes as it is.
+// Each line of the script comes after a dot, so that no line of it can be its end.
+const std::string& script_reader() {
+    static const std::string reader =
+        "n=$(printf \"\\nx\"); n=${n%x}; s=; "
+        "while IFS= read -r l; do "
+        "if [ \"$l\" = end ]; then eval \"$s\"; exit 125; fi; "
+        "s=\"$s${l#.}$n\"; done; exit 125";
+    return reader;
+}
+
 words remote_command(const words& ssh, const std::string& host) {
     words result;
     for (const std::string& word : ssh)
-        result.push_back(
-            filled(filled(word, "{host}", host), "{command}", "exec /bin/sh -c '" + reader + "'"));
+        result.push_back(filled(filled(word, "{host}", host), "{command}",
+                                "exec /bin/sh -c '" + script_reader() + "'"));
     return result;
 }
 

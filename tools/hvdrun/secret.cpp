@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string_view>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <hvd/transport/tcp/job_secret.hpp>
@@ -21,14 +22,19 @@ std::string hex(const hvd::detail::shared_secret& secret) {
     return std::string(std::string_view(hvd::detail::hex_of(secret)));
 }
 
-// A new file of mode 0600, where other users' programs do not look if the system has such a place.
-std::string write_file(const std::string& digits) {
+// The path of a file that is not there yet, where other users' programs do not look if the system
+// has such a place.
+std::string new_path() {
     const char* folder = std::getenv("XDG_RUNTIME_DIR");
     if (folder == nullptr || ::access(folder, W_OK) != 0) folder = std::getenv("TMPDIR");
-    std::string path = std::string(folder == nullptr ? "/tmp" : folder) + "/hvdrun.XXXXXX";
-    const file_descriptor file(::mkostemp(path.data(), O_CLOEXEC));
+    return std::string(folder == nullptr ? "/tmp" : folder) + "/hvdrun." + random_digits();
+}
+
+// Makes the file, with mode 0600.
+void write_file(const std::string& path, const std::string& digits) {
+    const file_descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     const std::string line = digits + "\n";
-    if (file && write_all(file.number(), line.data(), line.size())) return path;
+    if (file && write_all(file.number(), line.data(), line.size())) return;
     const int error = errno;
     if (file) ::unlink(path.c_str());
     throw failure(1, path + ": the file of the secret cannot be written: " + strerror(error) +
@@ -44,12 +50,15 @@ process start_remover(const std::string& path) {
 
 }  // namespace
 
+std::string random_digits() { return hex(hvd::detail::new_secret()).substr(0, 32); }
+
 job_secret::job_secret(const std::string& users_file) : path_(users_file) {
     if (users_file.empty()) {
         digits_ = hex(hvd::detail::new_secret());
-        path_ = write_file(digits_);
+        path_ = new_path();
         is_temporary_ = true;
-        remover_ = start_remover(path_);
+        remover_ = start_remover(path_);  // before there is a file
+        write_file(path_, digits_);
         return;
     }
     try {

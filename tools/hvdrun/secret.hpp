@@ -8,6 +8,9 @@
 
 namespace hvdrun {
 
+// Hexadecimal digits that nobody can guess, 32 of them.
+std::string random_digits();
+
 // The secret of a job, and the file of mode 0600 by which ranks on this host get it.
 class job_secret {
 public:

@@ -55,7 +55,9 @@ constexpr std::size_t least_in_place = 4 * KiB;
 // system (process_vm_readv), in one copy. Two ranks on an Intel Xeon, far cores, over the time of
 // two copies through windows: allgather of 2 × 8, 16, 32 and 64 KiB 0.99, 0.84, 0.71 and 0.56,
 // gather of 32 KiB and 64 KiB each 0.85 and 0.59. Where one rank gives all, twice the size:
-// broadcast of 32, 64 and 128 KiB 1.24, 1.00 and 0.82, alltoall 1.13, 0.89 and 0.68.
+// broadcast of 32, 64 and 128 KiB 1.24, 1.00 and 0.82, alltoall 1.13, 0.89 and 0.68. Four ranks on
+// two cores gain in alltoall, gather and scatter (0.5 to 0.9 from 1 MiB on), and lose in allgather
+// (1.3 to 1.8), which goes through windows there.
 constexpr std::size_t least_private = 32 * KiB;
 
 // Bytes, all ranks together, up to which more than two ranks each reduce the whole of a tensor: the

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -101,6 +102,10 @@ struct batch_codec<data::ragged_rows<T>> {
         data::ragged_rows<T> value;
         value.offsets = batch_codec<std::vector<std::size_t>>::read(bytes);
         value.values = batch_codec<std::vector<T>>::read(bytes);
+        // Bytes of large batches may have been changed under way.
+        if (value.offsets.empty() || value.offsets.back() > value.values.size() ||
+            !std::is_sorted(value.offsets.begin(), value.offsets.end()))
+            throw usage_error(-1, "hvd: a batch came whose rows do not lie in its values");
         return value;
     }
 };

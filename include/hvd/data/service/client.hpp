@@ -17,11 +17,13 @@ struct service_client_state {
     service_client_state(const data::service_config& config, const service_hello& me)
         : secret(service_secret(config.key, "the config's key")),
           mine(me),
-          timeout(config.timeout.nanoseconds) {}
+          timeout(config.timeout.nanoseconds),
+          lost_a_worker(-1) {}
 
     shared_secret secret;
     service_hello mine;
     std::int64_t timeout;
+    wake_up lost_a_worker;  // or all of this ends
     request_board board;
     spare_buffers spares;
     atomic<bool> stopping{false};
@@ -66,13 +68,20 @@ private:
             } catch (const std::exception& e) {
                 note(e.what());
             }
+            const bool was_connected = connected_.load();
             connected_.store(false);
             link_ = service_link();
             for (const auto& each : open_) shared_.board.give_back(each.request);
             open_.clear();
             slots_ = lent_slots();
-            if (!is_ending()) sleep_until_woken(wakes_, service_rest);
+            if (was_connected) shared_.lost_a_worker.wake();
+            rest();
         }
+    }
+    // Others wake it meanwhile. A worker that drops each connection is not asked more often.
+    void rest() {
+        const time_point until = now() + service_rest;
+        while (!is_ending() && now() < until) sleep_until_woken(wakes_, until - now());
     }
 
     bool connect() {
@@ -200,8 +209,7 @@ public:
     service_client(const data::service_config& config, part mine, std::uint64_t fingerprint)
         : shared_(config, hello(config, mine, fingerprint)),
           has_dispatcher_(config.dispatchers > 0),
-          dispatcher_(config, shared_.mine),
-          wakes_(-1) {
+          dispatcher_(config, shared_.mine) {
         for (const std::string& address : config.worker_addresses) add({0, {address}});
         looks_ = thread([this] { look_after_workers(); });
         if (!looks_) refuse(mine.rank, "no thread for a data service");
@@ -210,7 +218,7 @@ public:
     service_client& operator=(const service_client&) = delete;
     ~service_client() {
         shared_.stopping.store(true);
-        wakes_.wake();
+        shared_.lost_a_worker.wake();
         looks_.join();
     }
 
@@ -270,15 +278,18 @@ private:
 
     // Follows the dispatcher's list, and gives up if no worker is there for too long.
     void look_after_workers() {
+        growing_rest rest;
         while (!shared_.stopping.load()) {
             try {
                 if (has_dispatcher_) follow_list();
             } catch (const std::exception& e) {
                 dispatcher_.close();
             }
-            check_patience();
+            const bool is_served = has_worker();
+            check_patience(is_served);
             ask();
-            sleep_until_woken(wakes_, service_rest);
+            if (is_served) rest.begin_again();
+            sleep_until_woken(shared_.lost_a_worker, is_served ? service_rest : rest.next());
         }
     }
 
@@ -316,13 +327,14 @@ private:
                   [&](const auto& a, const auto& b) { return of_feed(a) < of_feed(b); });
     }
 
-    void check_patience() {
+    bool has_worker() {
+        const lock_guard held(mutex_);
         bool is_there = false;
-        {
-            const lock_guard held(mutex_);
-            for (const auto& feed : feeds_) is_there = is_there || feed->is_connected();
-        }
-        if (is_there || !shared_.board.is_waited_for()) return waits_since_.store(0);
+        for (const auto& feed : feeds_) is_there = is_there || feed->is_connected();
+        return is_there;
+    }
+    void check_patience(bool is_served) {
+        if (is_served || !shared_.board.is_waited_for()) return waits_since_.store(0);
         if (waits_since_.load() == 0) waits_since_.store(now());
         if (now() - waits_since_.load() < shared_.timeout) return;
         const int rank = shared_.mine.rank;
@@ -347,7 +359,6 @@ private:
     service_client_state shared_;
     bool has_dispatcher_;
     dispatcher_link dispatcher_;
-    wake_up wakes_;
     atomic<std::size_t> ahead_{1};
     atomic<time_point> waits_since_{0};
     mutex mutex_;

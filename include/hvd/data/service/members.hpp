@@ -2,6 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
+#include <utility>
+
 #include "server.hpp"
 #include "service_config.hpp"
 
@@ -15,6 +18,18 @@ inline void sleep_until_woken(wake_up& wakes, std::int64_t nanoseconds) {
 }
 
 constexpr std::int64_t service_rest = 200 * tuning::millisecond;
+
+// The times between tries to find a process that was lost: short at first, since another one may
+// be in its place already.
+class growing_rest {
+public:
+    std::int64_t next() { return std::exchange(rest_, std::min(2 * rest_, service_rest)); }
+    void begin_again() { rest_ = first; }
+
+private:
+    static constexpr std::int64_t first = service_rest / 10;
+    std::int64_t rest_ = first;
+};
 
 // The config as the file says it now, where it comes from a file: a dispatcher may have been
 // replaced by one at another address.

@@ -93,6 +93,10 @@ private:
         return file;
     }
 
+    // Lists are not shown: writing them takes the stack for each in another.
+    static std::string shown(const nlohmann::json& value) {
+        return value.is_structured() ? value.type_name() : value.dump();
+    }
     const nlohmann::json& member(const nlohmann::json& file, const char* name) const {
         const auto found = file.find(name);
         if (found == file.end())
@@ -102,14 +106,14 @@ private:
     int number(const nlohmann::json& file, const char* name, int least, int most) const {
         const nlohmann::json& value = member(file, name);
         if (!value.is_number_integer() || value < least || value > most)
-            refuse(name, " is ", std::string_view(value.dump()), ", and a number from ", least,
+            refuse(name, " is ", std::string_view(shown(value)), ", and a number from ", least,
                    " to ", most, " was expected");
         return value.get<int>();
     }
     double positive(const nlohmann::json& file, const char* name) const {
         const nlohmann::json& value = member(file, name);
         if (!value.is_number() || !(value.get<double>() > 0 && value.get<double>() < 1e9))
-            refuse(name, " is ", std::string_view(value.dump()),
+            refuse(name, " is ", std::string_view(shown(value)),
                    ", and seconds above 0 were expected");
         return value.get<double>();
     }
@@ -117,7 +121,7 @@ private:
         const auto found = file.find(name);
         if (found == file.end()) return otherwise;
         if (!found->is_boolean())
-            refuse(name, " is ", std::string_view(found->dump()),
+            refuse(name, " is ", std::string_view(shown(*found)),
                    ", and true or false was expected");
         return found->get<bool>();
     }

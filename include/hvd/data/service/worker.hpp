@@ -177,11 +177,14 @@ private:
         place.addresses = addresses();
         std::vector<std::byte> bytes;
         hvd::detail::write_place(bytes, place);
+        hvd::detail::growing_rest rest;
         while (has_dispatcher_ && !stopping_.load()) {
             if (registration_.open() &&
-                registration_.link().send(hvd::detail::service_frame::registered, 0, bytes))
+                registration_.link().send(hvd::detail::service_frame::registered, 0, bytes)) {
+                rest.begin_again();
                 wait_for_end();
-            hvd::detail::sleep_until_woken(wakes_, hvd::detail::service_rest);
+            }
+            hvd::detail::sleep_until_woken(wakes_, rest.next());
         }
     }
     void wait_for_end() {

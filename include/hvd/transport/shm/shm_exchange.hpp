@@ -22,7 +22,7 @@ public:
 
     void allgather(const block& mine, const block* receive) override {
         for (block& b : sends_) b = mine;
-        move(sends_.data(), receive, true);
+        move(sends_.data(), receive, true, !crowded_);
     }
 
     void broadcast(const block& whole, int root) override {
@@ -49,8 +49,11 @@ public:
     }
 
 private:
-    void move(const block* send, const block* receive, bool same_for_all) {
+    // `reads_private`: each tensor may be read where it lies, also in private memory.
+    void move(const block* send, const block* receive, bool same_for_all,
+              bool reads_private = true) {
         reduces_ = false;
+        reads_private_ = reads_private && region_.reads_private();
         receive_ = receive;
         begin_move(send, 1, same_for_all);
     }
@@ -92,7 +95,7 @@ private:
             if (b.bytes > longest) longest = b.bytes;
             if (!reduces_ && receive_[p].bytes > longest) longest = receive_[p].bytes;
             if (show_place(piece, std::size_t(p), b.data, b.bytes)) continue;
-            if (reduces_ || !region_.reads_private()) return false;
+            if (reduces_ || !reads_private_) return false;
             const place address{0, std::uint64_t(reinterpret_cast<std::uintptr_t>(b.data))};
             std::memcpy(piece + std::size_t(p) * sizeof address, &address, sizeof address);
             is_private = true;
@@ -233,7 +236,7 @@ private:
         reduce_range(job_, 0, job_.count);
     }
 
-    bool reduces_ = false, whole_elements_ = false, same_for_all_ = false;
+    bool reduces_ = false, whole_elements_ = false, same_for_all_ = false, reads_private_ = false;
     std::size_t unit_ = 1;
     const block* send_ = nullptr;
     const block* receive_ = nullptr;

@@ -134,6 +134,7 @@ private:
     bool is_read_privately(const operation& op, std::size_t bytes) const {
         const bool gathers =
             op.entry.kind == collective::allgather || op.entry.kind == collective::gather;
+        if (crowded_ && op.entry.kind == collective::allgather) return false;
         return region_.reads_private() &&
                bytes / (gathers ? 1 : 2) >= tuned_.unstable.least_private;
     }
