@@ -131,7 +131,10 @@ public:
 
 protected:
     explicit submitted_tensors(const call_driver& data)
-        : observing_(data.observing()), rank_(data.rank()), size_(data.size()) {}
+        : pending_(data.record().head),
+          observing_(data.observing()),
+          rank_(data.rank()),
+          size_(data.size()) {}
     ~submitted_tensors() = default;
 
     // Tells an observer of a tensor that was submitted at that time, if it wants to know.

@@ -5,7 +5,9 @@
 #include "../core/lean/atomic.hpp"
 #include "../platform/clock.hpp"
 #include "../protocol/agreement.hpp"
+#include "../protocol/call_record.hpp"
 #include "../transport/collectives.hpp"
+#include "call_records.hpp"
 #include "input_check.hpp"
 #include "observing.hpp"
 #include "session.hpp"
@@ -62,7 +64,10 @@ struct session_traits {
 class call_driver : public session {
 public:
     call_driver(int rank, int size, const communicator_options& options)
-        : session(rank, size, options), notice_(options) {
+        : session(rank, size, options),
+          record_(record_head::calls, rank, size),
+          calls_(record_.get()),
+          notice_(options, *calls_) {
         run = &call_driver::run_blocking;
         close_ = [](session& self, const char* reason) noexcept {
             static_cast<call_driver&>(self).end(reason);
@@ -161,6 +166,7 @@ public:
     void set_time_made(time_point time) noexcept { made_ = time; }
     bool threaded() const noexcept { return traits_.threaded; }
     bool is_broken() const noexcept { return is_broken_.load(); }
+    call_record& record() const noexcept { return *calls_; }
 
     void set_unseen(std::exception_ptr failure) noexcept {
         if (!unseen_) unseen_ = std::move(failure);
@@ -291,12 +297,18 @@ public:
         try {
             step_ = 0;
             notice_.said = false;
-            if (t == nullptr) traits_.run_whole(traits_.endpoint, op, work_);
-            else if (is_message(op.entry.kind)) t->exchange_header(op.entry, op.entry.root);
+            if (t == nullptr) {
+                calls_->begin(op.entry, op.element_bytes);
+                return traits_.run_whole(traits_.endpoint, op, work_);
+            }
+            if (is_message(op.entry.kind)) begin_message(*t, op.entry);
             else t->begin(op);
         } catch (...) {
+            if (t != nullptr) calls_->begin(op.entry, op.element_bytes);
             fail(op);
         }
+        // It costs least here: the peers have the header already.
+        calls_->begin(op.entry, op.element_bytes);
     }
 
     // Does the rest of a call that has begun. `threads` of this rank want a processor meanwhile.
@@ -313,6 +325,9 @@ public:
         } catch (...) {
             fail(op);
         }
+        ++calls_->moments;
+        if (calls_->open_stamp != nullptr) [[unlikely]]
+            calls_->stamp_exit();
         if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0)
             observe(op, observed_moment::end);
     }
@@ -336,6 +351,9 @@ public:
         } catch (...) {
             fail(op);
         }
+        ++calls_->moments;
+        if (calls_->open_stamp != nullptr) [[unlikely]]
+            calls_->stamp_exit();
         if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0)
             observe(op, observed_moment::end);
         return true;
@@ -361,7 +379,8 @@ private:
             if (t.hopeless()) t.fail(verdict::hopeless);
         }
         if (!is_awaited) return;
-        if (time > limit) t.fail(verdict::expired);
+        notice_.record(t, time, looked_at_);
+        if (time > limit) notice_.expire(t);
         if (limit == never || notice_.tells_all()) notice_.look(t, op, time);
     }
     void end_looks(transport& t) {
@@ -463,6 +482,11 @@ private:
         return !begin_step(t, work_, op, ++step_);
     }
 
+    void begin_message(transport& t, const call_header& mine) {
+        ++calls_->messages;
+        t.exchange_header(mine, mine.root);
+    }
+
     static bool keep_headers(operation& op, const transport& t) {
         for (int r = 0; op.headers != nullptr && r < t.size(); ++r)
             copy_header(op.headers[r], *t.headers[r]);
@@ -484,13 +508,17 @@ private:
     // Called in a handler. The transport decides if the communicator can go on. A plan's call is
     // made again, without this refusal.
     [[gnu::cold, noreturn]] void fail(operation& op) {
-        if (traits_.transport && traits_.transport->lost) {
+        const bool is_lost = traits_.transport && traits_.transport->lost;
+        if (is_lost) {
             keep_reason();
             is_broken_.store(true);
             leave(broken_);
             if (traits_.transport->found_death && traits_.note_death != nullptr)
                 traits_.note_death();
         }
+        // An elastic job tells it where it has lost a rank, too.
+        if (notice_.expired || (is_lost && question)) tell_last_calls(*calls_);
+        calls_->fail();
         try {
             if (op.is_declined != nullptr && op.is_declined()) observe_declined(op);
             else observe(op, observed_moment::failure);
@@ -560,6 +588,8 @@ private:
     std::size_t step_ = 0;
     time_point made_ = 0;  // when the call under way was made, if it is asynchronous
     stop_signs stop_;
+    const kept_record<call_record> record_;
+    call_record* const calls_;
     atomic<bool> abort_has_begun_{false};
     long_wait notice_;
     time_point looked_at_ = 0;  // without a thread: when a waiting call last looked; 0: not yet
