@@ -887,7 +887,7 @@ TEST_CASE("message_sink snippet") {
 
 TEST_CASE("dump_on_signal snippet") {
     //! [dump_on_signal]
-    hvd::dump_on_signal(SIGQUIT);  // kill -QUIT PID, or Ctrl-\\ in its terminal
+    hvd::dump_on_signal(SIGQUIT);  // kill -QUIT PID tells the last calls
     //! [dump_on_signal]
     std::signal(SIGQUIT, SIG_DFL);
 }

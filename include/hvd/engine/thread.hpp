@@ -317,7 +317,8 @@ private:
         core_->count([](engine_statistics& s) { ++s.stalls_warned; });
         const std::int64_t waited = (now() - stalls_.since()) / tuning::millisecond;
         write_line(text("hvd: rank ", core_->rank(), " has waited ", double(waited) / 1000,
-                        " s for '", name, "': ", stalls_.answer()));
+                        " s for '", name, "': ", stalls_.answer(),
+                        core_->runner().driver().late().remark()));
     }
 
     void give_up(const std::string& name) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../core/lean/atomic.hpp"
+#include "../observe/lateness.hpp"
 #include "../platform/clock.hpp"
 #include "../protocol/agreement.hpp"
 #include "../protocol/call_record.hpp"
@@ -68,6 +69,7 @@ public:
           record_(record_head::calls, rank, size),
           calls_(record_.get()),
           notice_(options, *calls_) {
+        notice_.late = &arrivals_.late;
         run = &call_driver::run_blocking;
         close_ = [](session& self, const char* reason) noexcept {
             static_cast<call_driver&>(self).end(reason);
@@ -164,6 +166,10 @@ public:
     const detail::observing& observing() const noexcept { return traits_.observing; }
     // The call that begins next was made at this time, and has waited for its turn.
     void set_time_made(time_point time) noexcept { made_ = time; }
+    // This rank has been ready for the call that begins next since that time.
+    void set_time_ready(time_point time) noexcept { ready_ = time; }
+    // Who comes last, if an observer wants to know. For the thread that makes calls progress.
+    const lateness& late() const noexcept { return arrivals_.late; }
     bool threaded() const noexcept { return traits_.threaded; }
     bool is_broken() const noexcept { return is_broken_.load(); }
     call_record& record() const noexcept { return *calls_; }
@@ -328,8 +334,7 @@ public:
         ++calls_->moments;
         if (calls_->open_stamp != nullptr) [[unlikely]]
             calls_->stamp_exit();
-        if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0)
-            observe(op, observed_moment::end);
+        if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0) look_at_end(op);
     }
 
     // Advances a call as far as possible without waiting. It returns true when the call is over. If
@@ -354,12 +359,16 @@ public:
         ++calls_->moments;
         if (calls_->open_stamp != nullptr) [[unlikely]]
             calls_->stamp_exit();
-        if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0)
-            observe(op, observed_moment::end);
+        if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0) look_at_end(op);
         return true;
     }
 
 protected:
+    void observe_by(const detail::observing& observer) {
+        traits_.observing = observer;
+        if (observer.wants(observed_moment::arrivals)) arrivals_.times.resize(std::size_t(size()));
+    }
+
     session_traits traits_;
 
 private:
@@ -538,8 +547,36 @@ private:
     }
 
     void look_at_begin(operation& op) {
+        op.entry.took = arrivals_.took;
         observe(op, observed_moment::begin);
         if (options_.check_finite || op.checks_finite) check_input(op);
+    }
+
+    void look_at_end(const operation& op) {
+        if (traits_.observing.wants(observed_moment::arrivals) && traits_.transport &&
+            !is_message(op.entry.kind))
+            tell_arrivals(op);
+        observe(op, observed_moment::end);
+    }
+    // The headers of this call tell how long each rank was in the one before.
+    [[gnu::noinline]] void tell_arrivals(const operation& op) {
+        arrivals& a = arrivals_;
+        bool all_tell = a.took.bits != 0;
+        for (int r = 0; r < size(); ++r) {
+            a.times[std::size_t(r)] = traits_.transport->headers[r]->took.nanoseconds();
+            all_tell = all_tell && a.times[std::size_t(r)] != 0;
+        }
+        if (all_tell) {
+            a.late.add(a.name, a.times.data(), size());
+            event e{name_of(a.kind), a.name, op.entry.id, a.bytes, rank(), size(), quick_now()};
+            e.took = a.times.data();
+            traits_.observing.tell(e, observed_moment::arrivals);
+        }
+        a.took =
+            all_wait_for_all(op.entry.kind) ? short_span::of(quick_now() - a.since) : short_span();
+        a.kind = op.entry.kind;
+        a.bytes = std::size_t(op.entry.count) * op.element_bytes;
+        store(a.name, op.entry.name);
     }
 
     void observe(const operation& op, observed_moment m) {
@@ -556,7 +593,11 @@ private:
                 size(),
                 quick_now(),
                 made_};
-        if (m == observed_moment::begin && traits_.transport) traits_.transport->reached = false;
+        if (m == observed_moment::begin) {
+            if (traits_.transport) traits_.transport->reached = false;
+            arrivals_.since = ready_ != 0 ? std::exchange(ready_, 0) : e.time;
+        }
+        if (m == observed_moment::failure && !is_message(entry.kind)) arrivals_.took = {};
         if (m == observed_moment::end) describe_end(op, e);
         traits_.observing.tell(e, m);
         if (m == observed_moment::end || m == observed_moment::failure) made_ = 0;
@@ -586,7 +627,19 @@ private:
     fork_guard fork_;
     bool packs_ = false, packed_ = false;  // for the call under way
     std::size_t step_ = 0;
-    time_point made_ = 0;  // when the call under way was made, if it is asynchronous
+    // For an observer of arrivals: the call before, and what is known of all.
+    struct arrivals {
+        time_point since = 0;  // when this rank has come to the call under way
+        short_span took;       // that the call before took on this rank
+        collective kind = collective::barrier;
+        std::size_t bytes = 0;
+        char name[sizeof call_header::name] = "";
+        std::vector<std::int64_t> times;
+        lateness late;
+    };
+    arrivals arrivals_;
+    time_point ready_ = 0;  // since when this rank is ready for the call under way; 0: it begins
+    time_point made_ = 0;   // when the call under way was made, if it is asynchronous
     stop_signs stop_;
     const kept_record<call_record> record_;
     call_record* const calls_;

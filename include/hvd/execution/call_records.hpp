@@ -18,7 +18,8 @@
 namespace hvd::inline v0 {
 namespace detail {
 
-// A line that is made without memory, also in a handler of a signal. What does not fit is cut off.
+// A line that is made without memory, also in a handler of a signal. The rest of a long one is cut
+// off.
 class record_line {
 public:
     record_line& add(std::string_view text) noexcept {

@@ -7,6 +7,7 @@
 #include "../core/lean/atomic.hpp"
 #include "../core/message_sink.hpp"
 #include "../core/units.hpp"
+#include "../observe/lateness.hpp"
 #include "../platform/clock.hpp"
 #include "../protocol/call_record.hpp"
 #include "../transport/operation.hpp"
@@ -39,8 +40,9 @@ namespace hvd::inline v0::detail {
 // Says once per call, to the error sink, that a rank has waited long in one of its rounds.
 class long_wait {
 public:
-    bool said = false;     // in the present call
-    bool expired = false;  // the call has given up since its limit has passed
+    bool said = false;               // in the present call
+    const lateness* late = nullptr;  // who has come last before
+    bool expired = false;            // the call has given up since its limit has passed
     other_processes others;
 
     long_wait(const communicator_options& options, call_record& calls)
@@ -105,7 +107,8 @@ private:
             ranks += text(i == 0 ? "" : ", ", missing[i]);
         write_line(text("hvd: rank ", t.rank(), " has waited ",
                         double(after_) / double(tuning::second), " s in ",
-                        where_ != nullptr ? where_(self_) : op.entry.label(), " for ", ranks));
+                        where_ != nullptr ? where_(self_) : op.entry.label(), " for ", ranks,
+                        late != nullptr ? late->remark() : message()));
         return true;
     }
 
