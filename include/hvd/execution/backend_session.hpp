@@ -106,7 +106,7 @@ private:
             traits_.note_death = &endpoint_type::note_death;
         if constexpr (requires { l.record_key(); }) record().head.key = l.record_key();
         else record().head.key = number_of_world();
-        if constexpr (observes<B>) observe_by(observing_by(observer_));
+        if constexpr (observes<B>) traits_.observing = observing_by(observer_);
         if (options_.check_finite) take_finite_checks();
     }
 

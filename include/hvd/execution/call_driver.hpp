@@ -3,11 +3,11 @@
 #pragma once
 
 #include "../core/lean/atomic.hpp"
-#include "../observe/lateness.hpp"
 #include "../platform/clock.hpp"
 #include "../protocol/agreement.hpp"
 #include "../protocol/call_record.hpp"
 #include "../transport/collectives.hpp"
+#include "arrivals.hpp"
 #include "call_records.hpp"
 #include "input_check.hpp"
 #include "observing.hpp"
@@ -68,8 +68,9 @@ public:
         : session(rank, size, options),
           record_(record_head::calls, rank, size),
           calls_(record_.get()),
+          arrivals_(size),
           notice_(options, *calls_) {
-        notice_.late = &arrivals_.late;
+        notice_.late = &arrivals_.late();
         run = &call_driver::run_blocking;
         close_ = [](session& self, const char* reason) noexcept {
             static_cast<call_driver&>(self).end(reason);
@@ -167,9 +168,9 @@ public:
     // The call that begins next was made at this time, and has waited for its turn.
     void set_time_made(time_point time) noexcept { made_ = time; }
     // This rank has been ready for the call that begins next since that time.
-    void set_time_ready(time_point time) noexcept { ready_ = time; }
+    void set_time_ready(time_point time) noexcept { arrivals_.set_ready(time); }
     // Who comes last, if an observer wants to know. For the thread that makes calls progress.
-    const lateness& late() const noexcept { return arrivals_.late; }
+    const lateness& late() const noexcept { return arrivals_.late(); }
     bool threaded() const noexcept { return traits_.threaded; }
     bool is_broken() const noexcept { return is_broken_.load(); }
     call_record& record() const noexcept { return *calls_; }
@@ -364,11 +365,6 @@ public:
     }
 
 protected:
-    void observe_by(const detail::observing& observer) {
-        traits_.observing = observer;
-        if (observer.wants(observed_moment::arrivals)) arrivals_.times.resize(std::size_t(size()));
-    }
-
     session_traits traits_;
 
 private:
@@ -528,6 +524,7 @@ private:
         // An elastic job tells it where it has lost a rank, too.
         if (notice_.expired || (is_lost && question)) tell_last_calls(*calls_);
         calls_->fail();
+        if (!is_message(op.entry.kind)) arrivals_.forget();
         try {
             if (op.is_declined != nullptr && op.is_declined()) observe_declined(op);
             else observe(op, observed_moment::failure);
@@ -547,7 +544,8 @@ private:
     }
 
     void look_at_begin(operation& op) {
-        op.entry.took = arrivals_.took;
+        if (traits_.observing.wants(observed_moment::arrivals) && !is_message(op.entry.kind))
+            arrivals_.begin(op, quick_now());
         observe(op, observed_moment::begin);
         if (options_.check_finite || op.checks_finite) check_input(op);
     }
@@ -558,25 +556,14 @@ private:
             tell_arrivals(op);
         observe(op, observed_moment::end);
     }
-    // The headers of this call tell how long each rank was in the one before.
     [[gnu::noinline]] void tell_arrivals(const operation& op) {
-        arrivals& a = arrivals_;
-        bool all_tell = a.took.bits != 0;
-        for (int r = 0; r < size(); ++r) {
-            a.times[std::size_t(r)] = traits_.transport->headers[r]->took.nanoseconds();
-            all_tell = all_tell && a.times[std::size_t(r)] != 0;
-        }
-        if (all_tell) {
-            a.late.add(a.name, a.times.data(), size());
-            event e{name_of(a.kind), a.name, op.entry.id, a.bytes, rank(), size(), quick_now()};
-            e.took = a.times.data();
+        const time_point time = quick_now();
+        if (const std::int64_t* const took = arrivals_.end(traits_.transport->headers)) {
+            event e = arrivals_.describe(rank(), time);
+            e.took = took;
             traits_.observing.tell(e, observed_moment::arrivals);
         }
-        a.took =
-            all_wait_for_all(op.entry.kind) ? short_span::of(quick_now() - a.since) : short_span();
-        a.kind = op.entry.kind;
-        a.bytes = std::size_t(op.entry.count) * op.element_bytes;
-        store(a.name, op.entry.name);
+        arrivals_.keep(op, time);
     }
 
     void observe(const operation& op, observed_moment m) {
@@ -593,11 +580,7 @@ private:
                 size(),
                 quick_now(),
                 made_};
-        if (m == observed_moment::begin) {
-            if (traits_.transport) traits_.transport->reached = false;
-            arrivals_.since = ready_ != 0 ? std::exchange(ready_, 0) : e.time;
-        }
-        if (m == observed_moment::failure && !is_message(entry.kind)) arrivals_.took = {};
+        if (m == observed_moment::begin && traits_.transport) traits_.transport->reached = false;
         if (m == observed_moment::end) describe_end(op, e);
         traits_.observing.tell(e, m);
         if (m == observed_moment::end || m == observed_moment::failure) made_ = 0;
@@ -627,22 +610,11 @@ private:
     fork_guard fork_;
     bool packs_ = false, packed_ = false;  // for the call under way
     std::size_t step_ = 0;
-    // For an observer of arrivals: the call before, and what is known of all.
-    struct arrivals {
-        time_point since = 0;  // when this rank has come to the call under way
-        short_span took;       // that the call before took on this rank
-        collective kind = collective::barrier;
-        std::size_t bytes = 0;
-        char name[sizeof call_header::name] = "";
-        std::vector<std::int64_t> times;
-        lateness late;
-    };
-    arrivals arrivals_;
-    time_point ready_ = 0;  // since when this rank is ready for the call under way; 0: it begins
-    time_point made_ = 0;   // when the call under way was made, if it is asynchronous
+    time_point made_ = 0;  // when the call under way was made, if it is asynchronous
     stop_signs stop_;
     const kept_record<call_record> record_;
     call_record* const calls_;
+    arrivals arrivals_;
     atomic<bool> abort_has_begun_{false};
     long_wait notice_;
     time_point looked_at_ = 0;  // without a thread: when a waiting call last looked; 0: not yet

@@ -41,7 +41,7 @@ constexpr bool is_message(collective kind) {
 constexpr bool all_wait_for_all(collective kind) {
     return kind == collective::allreduce || kind == collective::reduce_scatter ||
            kind == collective::allgather || kind == collective::alltoall ||
-           kind == collective::barrier || kind == collective::agree;
+           kind == collective::barrier;
 }
 
 // The rules by which ranks compare the shapes of their tensors.
