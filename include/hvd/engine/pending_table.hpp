@@ -60,6 +60,8 @@ public:
         store(record_->head.label, "engine");
     }
 
+    const tensor_record& record() const { return *record_.get(); }
+
     bool empty() const { return tensors_.empty(); }
     std::size_t size() const { return tensors_.size(); }
 

@@ -46,6 +46,14 @@ public:
         }
     }
 
+    // The engine ends since a deadline has passed.
+    void tell_last_tensors() noexcept {
+        tell_record(rank(), [&](record_line& line) {
+            const lock_guard lock(mutex_);
+            add_last_tensors(line.add(": its last tensors are "), pending_.record(), 4);
+        });
+    }
+
     std::size_t run_ready() {
         std::size_t resumed = 0;
         for (;; ++resumed) {

@@ -323,7 +323,7 @@ private:
 
     void give_up(const std::string& name) {
         core_->count([](engine_statistics& s) { ++s.stalls_aborted; });
-        tell_last_calls(core_->runner().driver().record());
+        core_->tell_last_tensors();
         const message why = text("rank ", core_->rank(), " gives up: '", name,
                                  "' was not submitted on all ranks in time: ", stalls_.answer());
         end_by(std::make_exception_ptr(

@@ -25,7 +25,7 @@ public:
     // A call begins: it tells of the one before. An agreement may come before the call that this
     // rank is ready for, and is none of those that count.
     void begin(operation& op, time_point time) {
-        op.entry.took = took_;
+        op.entry.took = took_.bits;
         if (!op.only_agree) since_ = ready_ != 0 ? std::exchange(ready_, 0) : time;
     }
 
@@ -33,7 +33,7 @@ public:
     const std::int64_t* end(const call_header* const* headers) {
         if (took_.bits == 0) return nullptr;
         for (std::size_t r = 0; r < times_.size(); ++r)
-            if ((times_[r] = headers[r]->took.nanoseconds()) == 0) return nullptr;
+            if ((times_[r] = short_span{headers[r]->took}.nanoseconds()) == 0) return nullptr;
         late_.add(name_, times_.data(), int(times_.size()));
         return times_.data();
     }

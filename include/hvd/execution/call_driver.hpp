@@ -334,7 +334,7 @@ public:
         }
         ++calls_->moments;
         if (calls_->open_stamp != nullptr) [[unlikely]]
-            calls_->stamp_exit();
+            std::exchange(calls_->open_stamp, nullptr)->left = now();
         if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0) look_at_end(op);
     }
 
@@ -359,7 +359,7 @@ public:
         }
         ++calls_->moments;
         if (calls_->open_stamp != nullptr) [[unlikely]]
-            calls_->stamp_exit();
+            std::exchange(calls_->open_stamp, nullptr)->left = now();
         if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0) look_at_end(op);
         return true;
     }

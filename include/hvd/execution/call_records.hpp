@@ -113,13 +113,29 @@ private:
     return (close(to) == 0) & is_whole;
 }
 
-// Tells the last calls of a rank that gives a communicator up: to the file of HVD_CALL_RECORD, or
-// to the error sink.
-[[gnu::cold]] inline void tell_last_calls(const call_record& r) noexcept {
-    record_line path = record_file_of(std::getenv("HVD_CALL_RECORD"), std::uint64_t(r.head.rank));
+// The same for the tensors of an engine.
+[[gnu::cold]] inline void add_last_tensors(record_line& line, const tensor_record& r,
+                                           std::uint64_t most) noexcept {
+    const std::uint64_t last = r.submitted;
+    if (last == 0) return void(line.add("none"));
+    const char* between = "";
+    for (std::uint64_t n = last > most ? last - most + 1 : 1; n <= last; ++n)
+        for (const tensor_record::entry& e : r.entries) {
+            if (e.number != n) continue;
+            line.add(between).add("#").add(n).add(" '").add(e.name).add("' of ").add(e.bytes);
+            line.add(" bytes").add(e.done != 0 ? "" : ", which is in flight");
+            between = "; ";
+        }
+}
+
+// Tells the last calls of a rank that gives a communicator up, or `last`: to the file of
+// HVD_CALL_RECORD, or to the error sink.
+template <class F>
+[[gnu::cold]] void tell_record(int rank, F last) noexcept {
+    record_line path = record_file_of(std::getenv("HVD_CALL_RECORD"), std::uint64_t(rank));
     record_line line;
-    line.add("hvd: rank ").add(std::uint64_t(r.head.rank));
-    if (path.text().empty()) add_last_calls(line.add(": its last calls are "), r, 4);
+    line.add("hvd: rank ").add(std::uint64_t(rank));
+    if (path.text().empty()) last(line);
     else if (write_records(path.c_str())) line.add(": its last calls are in ").add(path.text());
     else
         line.add(": its last calls could not be written to ")
@@ -127,6 +143,11 @@ private:
             .add(": ")
             .add(std::strerror(errno));
     write_line(line.text());
+}
+[[gnu::cold]] inline void tell_last_calls(const call_record& r) noexcept {
+    tell_record(r.head.rank, [&](record_line& line) {
+        add_last_calls(line.add(": its last calls are "), r, 4);
+    });
 }
 
 // Writes the last calls of all ranks of this process to standard error, in a handler of a signal.

@@ -101,7 +101,7 @@ struct call_header {
     bool not_finite = false;  // refused since an input is not finite: see not_finite_input.hpp
     // How long this rank was in the call before, if its observer wants to know; else 0. Nobody
     // compares it.
-    short_span took;
+    std::uint16_t took = 0;  // a short_span
     std::int32_t root = -1;
     std::uint64_t count = 0;  // elements that this rank gives
     double prescale = 1, postscale = 1;

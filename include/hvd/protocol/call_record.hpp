@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 
 #include "../core/lean/handles.hpp"
 #include "../core/lean/slice.hpp"
@@ -83,14 +84,10 @@ struct call_record {
         open_stamp = &stamps[stamps_written++ % most_stamps];
         *open_stamp = {begun(), quick_now(), 0};
     }
-    [[gnu::cold, gnu::noinline]] void stamp_exit() noexcept {
-        open_stamp->left = now();
-        open_stamp = nullptr;
-    }
     [[gnu::cold]] void fail() noexcept {
         entries[moments / 2 % most_calls].refused = entry::failed;
         ++moments;
-        if (open_stamp != nullptr) stamp_exit();
+        if (open_stamp != nullptr) std::exchange(open_stamp, nullptr)->left = now();
     }
 
     // The ranks for which this rank waits in the present call.
