@@ -86,22 +86,28 @@ file_descriptor records_of(const std::string& source, const std::string& folder)
     refuse(source, "it has no record of calls of hvd");
 }
 
+// A kind is an index of a table.
+void make_safe(hvd::detail::collective& kind) {
+    if (std::size_t(kind) >= std::size(hvd::detail::collective_table))
+        kind = hvd::detail::collective::barrier;
+}
 void make_safe(call_record& r) {
     r.head.label[sizeof r.head.label - 1] = 0;
     for (call_record::name& n : r.names) n.text[sizeof n.text - 1] = 0;
-    for (call_record::entry& e : r.entries) {
-        constexpr std::size_t kinds = std::size(hvd::detail::collective_table);
-        if (std::size_t(e.kind) >= kinds) e.kind = hvd::detail::collective::barrier;
-    }
+    for (call_record::entry& e : r.entries) make_safe(e.kind);
     if (r.rank_count < 0 || r.rank_count > call_record::most_ranks) r.rank_count = 0;
 }
 void make_safe(tensor_record& r) {
     r.head.label[sizeof r.head.label - 1] = 0;
-    for (tensor_record::entry& e : r.entries) e.name[sizeof e.name - 1] = 0;
+    for (tensor_record::entry& e : r.entries) {
+        e.name[sizeof e.name - 1] = 0;
+        make_safe(e.kind);
+    }
 }
 // A file may come from anybody.
 void check(const std::string& source, const record_head& head) {
-    if (head.size < 1 || head.rank < 0 || head.rank >= head.size)
+    constexpr int most_ranks = 1 << 20;
+    if (head.size < 1 || head.size > most_ranks || head.rank < 0 || head.rank >= head.size)
         refuse(source, "it has a record of rank " + std::to_string(head.rank) + " of " +
                            std::to_string(head.size));
 }

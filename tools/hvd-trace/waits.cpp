@@ -21,6 +21,11 @@ using hvd::detail::tensor_record;
 // A rank that is in a call, and has not looked for the others for so long, is held.
 constexpr std::int64_t silence = 500'000'000;
 
+// The numbers may come from a file that no rank has written.
+std::int64_t between(std::int64_t time, std::int64_t later) {
+    return std::int64_t(std::uint64_t(later) - std::uint64_t(time));
+}
+
 std::string seconds(std::int64_t nanoseconds) {
     char text[32];
     std::snprintf(text, sizeof text, "%.3g s", double(nanoseconds) * 1e-9);
@@ -96,7 +101,7 @@ public:
     // It is in a call, in which others have waited for so long, and does not look for them.
     bool is_silent(std::int64_t others) const {
         const std::int64_t last = std::max(record_->looked, entered());
-        const std::int64_t span = entered() == 0 ? others : process_->time - last;
+        const std::int64_t span = entered() == 0 ? others : between(last, process_->time);
         return is_inside() && span > silence;
     }
 
@@ -143,7 +148,7 @@ std::string place(const rank_calls& r) {
 }
 
 std::string ago(const rank_calls& r, std::int64_t time) {
-    return time == 0 ? "" : " " + seconds(r.process().time - time) + " ago";
+    return time == 0 ? "" : " " + seconds(between(time, r.process().time)) + " ago";
 }
 
 // Tells the collective in which some ranks wait, and those for whom.
@@ -157,7 +162,7 @@ public:
             }
         for (const auto& [rank, calls] : group.ranks)
             if (calls.entered() != 0 && calls.is_inside() && calls.order() == order_)
-                longest_ = std::max(longest_, calls.process().time - calls.entered());
+                longest_ = std::max(longest_, between(calls.entered(), calls.process().time));
     }
 
     bool is_there() const { return model_ != nullptr; }
@@ -210,7 +215,7 @@ private:
     void tell_waiting(const rank_calls& r) const {
         out_ << place(r)
              << (r.is_silent(longest_) || r.process().is_stopped ? "is in it" : "waits in it");
-        if (r.entered() != 0) out_ << " for " << seconds(r.process().time - r.entered());
+        if (r.entered() != 0) out_ << " for " << seconds(between(r.entered(), r.process().time));
         const std::vector<int> others = r.waits_for();
         if (!others.empty()) out_ << ", for " << list(others);
         if (r.is_silent(longest_))
@@ -262,7 +267,8 @@ struct engine_tensors {
                 if (e.number != 0 && e.done == 0) {
                     tensor_state& state = result[e.name];
                     state.entry = &e;
-                    state.waited = std::max(state.waited, of_rank.first->time - e.submitted);
+                    state.waited =
+                        std::max(state.waited, between(e.submitted, of_rank.first->time));
                     state.ranks.push_back(rank);
                 }
         return result;

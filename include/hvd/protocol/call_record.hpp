@@ -26,7 +26,7 @@ struct call_record {
     struct entry {
         collective kind;
         std::uint8_t refused;  // failed: the call has ended with an error on this rank
-        bool fused, making_plan;
+        std::uint8_t fused, making_plan;
         std::uint8_t dimensions;
         dtype id;
         std::uint8_t op, mode;
