@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <hvd/engine.hpp>
@@ -65,6 +67,40 @@ TEST_CASE("small tensors of a node go through windows, large ones of threads are
 #endif
         CHECK(counts_of(comm, [&] { comm.allreduce(small, hvd::sum); }).path == data_path::windows);
     });
+}
+
+// A busy machine may hold another rank for as long, but not in most of the calls.
+TEST_CASE("every rank knows which one comes last, how long the others wait, and in which calls") {
+    for (const int node_size : {0, 1, 2})
+        on_watched_ranks({.node_size = node_size}, [](auto& comm) {
+            constexpr int steps = 8;
+            const int slow = comm.size() - 1;
+            comm.observer().clear();
+            const auto call = [&](const char* name, int late) {
+                if (comm.rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                float x = 1;
+                comm.allreduce(x, hvd::max, {.name = name});
+            };
+            for (int i = 0; i < steps; ++i) {
+                call("slow", slow);
+                call("other", 0);
+                comm.observer().end_step();
+            }
+            comm.barrier();  // tells of the last one
+            const hvd::statistics& s = comm.observer();
+            if (comm.size() == 1) {
+                CHECK(s.lateness().empty());
+                return;
+            }
+            REQUIRE(s.lateness().size() == std::size_t(comm.size()));
+            std::size_t calls = 0;
+            for (const hvd::rank_lateness& of_rank : s.lateness()) calls += of_rank.calls;
+            CHECK(calls == 2 * steps);
+            CHECK(s.lateness("slow")[std::size_t(slow)].calls > steps / 2);
+            CHECK(s.lateness("slow")[std::size_t(slow)].nanoseconds > 5'000'000);
+            CHECK(s.lateness("other")[0].calls > steps / 2);
+            CHECK(s.slowest_rank() >= 0);
+        });
 }
 
 TEST_CASE("the size of an allgather is that of all ranks, as nccl-tests counts it") {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <exception>
 #include <memory_resource>
 #include <numeric>
@@ -899,6 +900,13 @@ TEST_CASE("message_sink snippet") {
     //! [message_sink]
     hvd::set_message_sink(nullptr);  // standard error again
     CHECK(log.empty());
+}
+
+TEST_CASE("dump_on_signal snippet") {
+    //! [dump_on_signal]
+    hvd::dump_on_signal(SIGQUIT);  // kill -QUIT PID tells the last calls
+    //! [dump_on_signal]
+    std::signal(SIGQUIT, SIG_DFL);
 }
 
 TEST_CASE("thread_group snippet") {

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,6 +22,7 @@
 #include <hvd/interop/options_file.hpp>
 #include <hvd/train.hpp>
 
+#include "../../tools/hvd-trace/records.hpp"
 #include "../../tools/hvd-trace/trace_reader.hpp"
 #include "../../tools/hvdrun/allocation.hpp"
 #include "../../tools/hvdrun/failure.hpp"
@@ -227,6 +231,36 @@ void read_trace(FuzzedDataProvider& from) {
     }
 }
 
+void read_record(FuzzedDataProvider& from) {
+    record_file_head head{{}, record_file_head::present_version, record_memory::page, 1, 1};
+    std::memcpy(head.magic, record_file_head::magic_of_hvd, sizeof head.magic);
+    head.written = from.ConsumeIntegral<std::int64_t>();
+    std::string file(2 * record_memory::page + (from.ConsumeBool() ? sizeof(tensor_record) : 0), 0);
+    std::memcpy(file.data(), &head, sizeof head);
+    for (std::size_t page = 1; page < 3; ++page) {
+        if (page * record_memory::page + sizeof(record_head) > file.size()) break;
+        record_head record{};
+        record.type = from.ConsumeIntegralInRange<std::uint32_t>(0, 3);
+        record.pages = from.ConsumeIntegralInRange<std::uint32_t>(0, 2);
+        record.rank = from.ConsumeIntegralInRange<int>(-1, 3);
+        record.size = from.ConsumeIntegralInRange<int>(-1, 4);
+        const std::string rest = from.ConsumeRandomLengthString(sizeof(call_record));
+        char* const at = file.data() + page * record_memory::page;
+        std::memcpy(at, &record, sizeof record);
+        std::memcpy(
+            at + sizeof record, rest.data(),
+            std::min(rest.size(), file.size() - std::size_t(at - file.data()) - sizeof record));
+    }
+    write(file);
+    try {
+        std::ostringstream out;
+        std::vector<hvd_trace::process_records> all;
+        all.push_back(hvd_trace::read_records(path()));
+        hvd_trace::tell_waits(all, out);
+    } catch (const std::runtime_error&) {
+    }
+}
+
 // The events of a connection, and the bytes of each rank, as text.
 std::string told_by(const std::vector<std::string>& pieces, bool& is_sound) {
     hvdrun::frame_reader reader("KEY");
@@ -380,10 +414,10 @@ void read_service_config(FuzzedDataProvider& from) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using reader = void (*)(FuzzedDataProvider&);
-    static constexpr reader readers[] = {read_safetensors, read_kept_state,    read_options,
-                                         read_hosts,       read_idx,           read_tokens,
-                                         read_tar,         read_frames,        read_allocation,
-                                         read_trace,       read_service_config};
+    static constexpr reader readers[] = {
+        read_safetensors,    read_kept_state, read_options, read_hosts,      read_idx,
+        read_tokens,         read_tar,        read_frames,  read_allocation, read_trace,
+        read_service_config, read_record};
     static const char* const chosen = std::getenv("HVD_FUZZ_ONLY");  // the number of one of them
     FuzzedDataProvider from(data, size);
     const std::size_t last = std::size(readers) - 1;

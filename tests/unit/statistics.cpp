@@ -20,6 +20,7 @@
 #include <hvd/observe/bucket_times.hpp>
 #include <hvd/observe/observers.hpp>
 #include <hvd/prometheus.hpp>
+#include <hvd/protocol/call_header.hpp>
 #include <hvd/statistics.hpp>
 
 #include "temporary_directory.hpp"
@@ -91,6 +92,77 @@ std::string contents(const std::string& file) {
 }
 
 }  // namespace
+
+TEST_CASE("the rank that is in a call for the shortest time came last, and others waited for it") {
+    lateness late;
+    const std::int64_t first[] = {500, 100, 300}, second[] = {10, 30, 20};
+    late.add("a", first, 3);
+    late.add("b", second, 3);
+    late.add("a", first, 3);
+    REQUIRE(late.by_rank().size() == 3);
+    CHECK(late.by_rank()[0].calls == 1);
+    CHECK(late.by_rank()[0].nanoseconds == 15);
+    CHECK(late.by_rank()[1].calls == 2);
+    CHECK(late.by_rank()[1].nanoseconds == 600);
+    CHECK(late.by_rank()[2].calls == 0);
+    CHECK(late.by_rank_of("a")[1].calls == 2);
+    CHECK(late.by_rank_of("b")[0].calls == 1);
+    CHECK(late.by_rank_of("c").empty());
+    CHECK(late.slowest().rank == 1);
+    CHECK(std::string(std::string_view(late.remark())) ==
+          "; rank 1 was the slowest in 2 of the last 3 steps");
+    CHECK(lateness().slowest().rank == -1);
+    CHECK(lateness().remark().empty());
+}
+
+TEST_CASE("the slowest rank is that of most of the last 100 steps, whose ends a program may say") {
+    lateness late;
+    const std::int64_t long_ago[] = {1, 1'000'000}, now_and_then[] = {10, 9}, step[] = {20, 10};
+    for (int i = 0; i < 100; ++i) late.add("", long_ago, 2);
+    CHECK(late.slowest().rank == 0);
+    late.end_step();
+    for (int i = 0; i < 99; ++i) {
+        late.add("", long_ago, 2);
+        late.add("", step, 2);
+        late.end_step();
+    }
+    CHECK(late.slowest().rank == 0);  // the sum of a step counts
+    for (int i = 0; i < 60; ++i) {
+        late.add("", now_and_then, 2);
+        late.end_step();
+    }
+    CHECK(late.slowest().rank == 1);
+    CHECK(late.slowest().steps == 60);
+    CHECK(late.slowest().of == 100);
+}
+
+TEST_CASE("a time in two bytes is right to a thousandth") {
+    for (const std::int64_t ns :
+         {1LL, 2047LL, 2048LL, 123'456LL, 9'876'543'210LL, 3'600'000'000'000LL})
+        CHECK(std::abs(short_span::of(ns).nanoseconds() - ns) * 1000 <= ns);
+    CHECK(short_span::of(0).nanoseconds() == 1);
+    CHECK(short_span::of(INT64_MAX).nanoseconds() > 4'000'000'000'000);
+    CHECK(short_span().nanoseconds() == 0);
+}
+
+TEST_CASE("reports have the ranks that came last") {
+    hvd::statistics s = some_calls();
+    const std::int64_t took[] = {3'000'000, 1'000'000, 2'000'000, 3'000'000};
+    hvd::event e{"allreduce", "name", hvd::dtype::float32, 4, 1, 4, 1000};
+    e.took = took;
+    s.on_arrivals(e);
+    CHECK(has(to_text(s), "\n        1      1    0.001667    1666.67\n"));
+    CHECK(has(to_text(s), "\nslowest in most of the last steps: rank 1, in 1\n"));
+    const auto read = nlohmann::json::parse(to_json(s));
+    CHECK(read["slowest_rank"] == 1);
+    CHECK(read["late_ranks"][1]["calls"] == 1);
+    CHECK(read["late_ranks"][1]["seconds"] == 0.001666666);
+    hvd::prometheus_metrics metrics;
+    metrics.add(s);
+    CHECK(has(metrics.text(), "\nhvd_late_calls_total{rank=\"1\",late_rank=\"1\"} 1\n"));
+    CHECK(
+        has(metrics.text(), "\nhvd_late_seconds_total{rank=\"1\",late_rank=\"1\"} 0.001666666\n"));
+}
 
 TEST_CASE("a text in JSON is escaped, and is UTF-8 whatever it was before") {
     CHECK(json_of("") == R"("")");
@@ -181,7 +253,8 @@ TEST_CASE("the text is a table whose columns stand below each other") {
 
 TEST_CASE("the JSON has all numbers") {
     CHECK(to_json(hvd::statistics()) ==
-          R"({"rank":-1,"size":0,"calls":0,"failed":0,"bytes":0,"seconds":0,"collectives":[]})");
+          R"({"rank":-1,"size":0,"calls":0,"failed":0,"bytes":0,"seconds":0,"collectives":[],)"
+          R"("slowest_rank":-1,"steps_of_slowest":0,"late_ranks":[]})");
     const std::string calls = to_json(some_calls());
     const auto read = nlohmann::json::parse(calls);
     CHECK(read["collectives"].size() == 4);
@@ -191,7 +264,7 @@ TEST_CASE("the JSON has all numbers") {
     CHECK(has(calls, R"({"rank":1,"size":4,"calls":13,"failed":1,)"));
     CHECK(has(calls, R"([{"collective":"allreduce","path":"in place","calls":10,"failed":0,)"));
     CHECK(has(calls, R"(},{"collective":"allgather","path":"none","calls":0,"failed":1,)"));
-    CHECK(calls.substr(calls.size() - 3) == "}]}");
+    CHECK(calls.substr(calls.size() - 3) == "[]}");
     const std::string engine = to_json(some_tensors());
     CHECK(has(engine, R"("tensors_in_flight":7)"));
     CHECK(has(engine, R"("tensors_per_unit":3,)"));

@@ -3,12 +3,18 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <hvd/threads.hpp>
+
+#include "temporary_directory.hpp"
+#include "variables.hpp"
 
 namespace waiting_tests {
 
@@ -59,7 +65,8 @@ TEST_CASE("a wait is told once in a call, when a round has taken so long") {
     t.ranks = {1, 3};
     operation op;
     op.entry.kind = collective::barrier;
-    long_wait wait({.waiting_notice = 5s});
+    call_record calls{};
+    long_wait wait({.waiting_notice = 5s}, calls);
 
     wait.said = false;
     wait.begin_round();
@@ -92,7 +99,8 @@ TEST_CASE("a wait is never told where the option is 0") {
     const collects_lines guard;
     waiting_transport t;
     t.ranks = {1};
-    long_wait wait({.waiting_notice = hvd::forever});
+    call_record calls{};
+    long_wait wait({.waiting_notice = hvd::forever}, calls);
     wait.said = false;
     wait.begin_round();
     wait.look(t, {}, 1);
@@ -121,6 +129,100 @@ TEST_CASE("a wrong HVD_WAITING_NOTICE is told once in a process, and counts as n
     CHECK(lines == std::vector<std::string>{"hvd: HVD_WAITING_NOTICE is '1.5'; it takes a "
                                             "time, as 30, 30s or 500ms, or forever. hvd goes on "
                                             "with 10 s"});
+}
+
+TEST_CASE("a record has the last calls with their names, sizes and states") {
+    call_record r{};
+    call_header h;
+    h.kind = collective::allreduce;
+    for (int i = 1; i <= 100; ++i) {
+        store(h.name, text("g", i));
+        h.count = std::uint64_t(i);
+        r.begin(h, 4);
+        if (i == 99) r.fail();
+        else if (i < 100) ++r.moments;
+    }
+    CHECK(r.is_inside());
+    record_line line;
+    add_last_calls(line, r, 3);
+    CHECK(line.text() ==
+          "#98 allreduce 'g98' of 392 bytes; #99 allreduce 'g99' of 396 bytes, which failed; "
+          "#100 allreduce 'g100' of 400 bytes, which has not ended");
+    call_record none{};
+    record_line empty;
+    add_last_calls(empty, none, 3);
+    CHECK(empty.text() == "none");
+}
+
+TEST_CASE("large calls, and one in 64 of all, have a time of entry and one of exit") {
+    call_record r{};
+    call_header h;
+    for (int i = 1; i <= 70; ++i) {
+        h.count = i == 50 ? call_record::timed_from : 1;
+        r.begin(h, 1);
+        ++r.moments;
+        if (r.open_stamp != nullptr) std::exchange(r.open_stamp, nullptr)->left = now();
+    }
+    REQUIRE(r.stamps_written == 3);
+    CHECK(r.stamps[0].number == 1);
+    CHECK(r.stamps[1].number == 50);
+    CHECK(r.stamps[2].number == 65);
+    CHECK(r.stamps[1].left >= r.stamps[1].entered);
+}
+
+TEST_CASE("HVD_CALL_RECORD has the number of the rank, or it stands before the ending") {
+    CHECK(record_file_of("/a.b/calls", 7).text() == "/a.b/calls.7");
+    CHECK(record_file_of("/a.b/calls.hvd", 7).text() == "/a.b/calls.7.hvd");
+    CHECK(record_file_of("calls-{rank}.hvd", 7).text() == "calls-7.hvd");
+    CHECK(record_file_of("", 7).text().empty());
+    CHECK(record_file_of(nullptr, 7).text().empty());
+}
+
+namespace {
+
+// Rank 1 comes after the deadline of rank 0.
+void miss_a_deadline() {
+    hvd::thread_group group(2, {.timeout = 50ms});
+    auto waiting = group.communicator(0), late = group.communicator(1);
+    float x = 1;
+    CHECK_THROWS_AS(waiting.allreduce(x, hvd::sum, {.name = "late"}), hvd::timeout_error);
+}
+
+std::string content_of(const std::string& file) {
+    std::ifstream in(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace
+
+TEST_CASE("the last calls are told when a deadline passes, or written to a file") {
+    const collects_lines guard;
+    miss_a_deadline();
+    CHECK(lines == std::vector<std::string>{
+                       "hvd: rank 0: its last calls are #1 allreduce 'late' of 4 bytes, which has "
+                       "not ended"});
+    lines.clear();
+    const hvd_test::temporary_directory folder;
+    const std::string file = (folder / "calls.hvd").string();
+    const hvd_test::variables set{{{"HVD_CALL_RECORD", file}}};
+    miss_a_deadline();
+    CHECK(lines == std::vector<std::string>{"hvd: rank 0: its last calls are in " +
+                                            (folder / "calls.0.hvd").string()});
+    const std::string content = content_of(folder / "calls.0.hvd");
+    CHECK(content.starts_with("hvdcalls"));
+    CHECK(content.find("late") != content.npos);
+}
+
+TEST_CASE("a signal writes the records where the program asks for it") {
+    const hvd_test::temporary_directory folder;
+    const hvd_test::variables set{{{"HVD_CALL_RECORD", (folder / "calls.hvd").string()}}};
+    auto self = hvd::communicator<hvd::threads>::self();
+    self.barrier({.name = "before the signal"});
+    hvd::dump_on_signal(SIGUSR2);
+    std::raise(SIGUSR2);
+    std::signal(SIGUSR2, SIG_DFL);
+    CHECK(content_of(folder / "calls.0.hvd").find("before the signal") != std::string::npos);
+    CHECK_THROWS_AS(hvd::dump_on_signal(SIGKILL), hvd::usage_error);
 }
 
 TEST_CASE("a null sink is standard error") {

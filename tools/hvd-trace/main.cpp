@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 
 // Makes one trace of the timelines of all ranks: hvd-trace -o trace.json timeline.*.json
+// Or says in which call ranks wait, and for whom: hvd-trace PID…
 
 #include <cstdio>
 #include <exception>
@@ -12,6 +13,7 @@
 #include <CLI/CLI.hpp>
 
 #include "merge.hpp"
+#include "records.hpp"
 
 namespace {
 
@@ -46,16 +48,43 @@ std::vector<std::string> merge_to_stdout(const arguments& given) {
     return remarks;
 }
 
+// True if the arguments are processes and files of records, false if they are timelines.
+bool are_records(const arguments& given) {
+    std::size_t records = 0;
+    for (const std::string& file : given.files)
+        records += hvd_trace::is_process(file) || hvd_trace::is_record_file(file) ? 1 : 0;
+    if (records > 0 && records < given.files.size())
+        throw std::runtime_error("hvd-trace: timelines and records of calls are not merged");
+    return records > 0;
+}
+
+// All are read before the first is told, so that they are of about one time.
+void tell_waits(const arguments& given) {
+    std::vector<hvd_trace::process_records> processes;
+    for (const std::string& file : given.files) processes.push_back(hvd_trace::read_records(file));
+    if (given.output.empty()) return hvd_trace::tell_waits(processes, std::cout);
+    std::ofstream out(given.output);
+    hvd_trace::tell_waits(processes, out);
+    if (!out.flush()) throw std::runtime_error("hvd-trace: " + given.output + " can't be written");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app{"Makes one trace of the timelines of all ranks, for ui.perfetto.dev"};
+    CLI::App app{
+        "Makes one trace of the timelines of all ranks, for ui.perfetto.dev. Of processes, or of "
+        "files that HVD_CALL_RECORD names, it says which rank waits in which call for whom."};
     arguments given;
-    app.add_option("files", given.files, "the timelines, one of each rank")->required();
-    app.add_option("-o,--output", given.output, "the trace; standard output if not given");
+    app.add_option("files", given.files, "the timelines, one of each rank; or process numbers")
+        ->required();
+    app.add_option("-o,--output", given.output, "the output; standard output if not given");
     app.add_flag("-q,--quiet", given.quiet, "no remarks on missing ranks and killed processes");
     CLI11_PARSE(app, argc, argv);
     try {
+        if (are_records(given)) {
+            tell_waits(given);
+            return 0;
+        }
         const auto remarks = given.output.empty() ? merge_to_stdout(given) : merge_to_file(given);
         for (const std::string& r : remarks)
             if (!given.quiet) std::cerr << "hvd-trace: " << r << '\n';

@@ -72,6 +72,7 @@ public:
     int size() const { return int(ranks_.size()); }
     int node_of(int rank) const { return nodes_[std::size_t(rank)]; }
     bool threaded() const { return true; }
+    std::uint64_t record_key() const noexcept { return context_; }
     const shm_region* region() const { return memory_.region(); }
 
     void send(int peer, const std::byte* data, std::size_t bytes) {

@@ -133,6 +133,9 @@ public:
     const shm_region* region() const { return &hub_->region(); }
     int node_of(int rank) const { return hub_->node_of(rank); }
     bool threaded() const { return true; }
+    std::uint64_t record_key() const noexcept {
+        return reinterpret_cast<std::uintptr_t>(hub_.get());
+    }
 
     // Allocates memory for this rank; null if the system refuses. The other ranks reach it, as
     // they reach all memory of the process.

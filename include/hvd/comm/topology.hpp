@@ -138,6 +138,18 @@ std::vector<int> agree_on_subset(C& channel, std::span<const int> ranks, time_po
     return members;
 }
 
+// The record of a communicator that was made of another one has a key that only its ranks have.
+template <class Comm>
+void name_record(Comm& part, std::uint64_t parent, int context, const char* name,
+                 slice<const int> ranks) {
+    record_head& head = static_cast<call_driver&>(access::session_of(part)).record().head;
+    hash key;
+    key.add(parent).add(std::uint64_t(context));
+    for (const int rank : ranks) key.add(std::uint64_t(rank));
+    head.key = key.value();
+    store(head.label, name);
+}
+
 // Makes the communicator of some ranks, in the order that `members()` gives. It is empty on the
 // others. All ranks of `comm` take part. All get their communicator, or all throw: the rank that
 // failed its own exception, the others peer_error with its text.
@@ -180,7 +192,10 @@ Comm make_subset(Comm& comm, const char* name, int context, Members members) {
             endpoint.forget_subset(context);
         throw;
     }
-    if (part) access::set_parents(part, std::move(ranks));
+    if (part) {
+        name_record(part, static_cast<call_driver&>(own).record().head.key, context, name, ranks);
+        access::set_parents(part, std::move(ranks));
+    }
     if constexpr (requires { part.observer().on_split(comm.observer()); })
         if (part) part.observer().on_split(comm.observer());
     return part;

@@ -168,6 +168,9 @@ constexpr std::int64_t engine_start_timeout = 30 * second;
 // long before looking for a reason. Not measured.
 constexpr std::int64_t waiting_notice = 10 * second;
 
+// A rank that has waited for so long in a call writes into its record for whom.
+constexpr std::int64_t record_missing_after = 300 * millisecond;
+
 // Time after which an engine tells of a tensor that ranks wait for. Horovod has the same.
 constexpr std::int64_t stall_warn = 60 * second;
 

@@ -56,6 +56,7 @@ Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
     });
     Comm own = own_duplicate(comm);
     access::session_of(own).question = session.question;
+    store(static_cast<call_driver&>(access::session_of(own)).record().head.label, "engine");
     return own;
 }
 

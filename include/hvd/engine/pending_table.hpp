@@ -12,6 +12,7 @@
 
 #include "../execution/progress.hpp"
 #include "../observe/engine_statistics.hpp"
+#include "../protocol/call_record.hpp"
 #include "negotiation/decision.hpp"
 #include "negotiation/stall_watch.hpp"
 
@@ -26,6 +27,7 @@ struct pending_tensor {
     time_point since = 0;
     time_point limit = never;
     std::uint64_t number = 0;  // of the submission
+    tensor_record::entry* record = nullptr;
     bool runs = false;
 };
 
@@ -51,6 +53,15 @@ inline void count_unit(engine_statistics& counts, const std::vector<pending_tens
 // The tensors that this rank has submitted, by name. Its owner holds a lock.
 class pending_table {
 public:
+    // The record has the key of the communicator's.
+    explicit pending_table(const record_head& calls)
+        : record_(record_head::tensors, calls.rank, calls.size) {
+        record_->head.key = calls.key;
+        store(record_->head.label, "engine");
+    }
+
+    const tensor_record& record() const { return *record_.get(); }
+
     bool empty() const { return tensors_.empty(); }
     std::size_t size() const { return tensors_.size(); }
 
@@ -60,6 +71,8 @@ public:
         const auto [at, is_new] = tensors_.try_emplace(std::string(name));
         if (!is_new) return nullptr;
         at->second = std::move(tensor);
+        pending_tensor& added = at->second;
+        added.record = record_->begin(name, added.mine.call, added.mine.bytes, added.since);
         limits_ += at->second.limit != never;
         return &*at;
     }
@@ -105,6 +118,7 @@ public:
         auto node = tensors_.extract(name);
         if (node.empty()) return {};
         limits_ -= node.mapped().limit != never;
+        record_->end(node.mapped().record);
         return std::move(node.mapped());
     }
     // Removes those of a unit. There is room for them.
@@ -172,6 +186,7 @@ public:
     }
 
 private:
+    kept_record<tensor_record> record_;
     std::unordered_map<std::string, pending_tensor> tensors_;
     std::size_t limits_ = 0;  // tensors that have a timeout
 };

@@ -46,6 +46,14 @@ public:
         }
     }
 
+    // The engine ends since a deadline has passed.
+    void tell_last_tensors() noexcept {
+        tell_record(rank(), [&](record_line& line) {
+            const lock_guard lock(mutex_);
+            add_last_tensors(line.add(": its last tensors are "), pending_.record(), 4);
+        });
+    }
+
     std::size_t run_ready() {
         std::size_t resumed = 0;
         for (;; ++resumed) {
@@ -131,7 +139,10 @@ public:
 
 protected:
     explicit submitted_tensors(const call_driver& data)
-        : observing_(data.observing()), rank_(data.rank()), size_(data.size()) {}
+        : pending_(data.record().head),
+          observing_(data.observing()),
+          rank_(data.rank()),
+          size_(data.size()) {}
     ~submitted_tensors() = default;
 
     // Tells an observer of a tensor that was submitted at that time, if it wants to know.

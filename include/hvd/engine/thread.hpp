@@ -317,11 +317,13 @@ private:
         core_->count([](engine_statistics& s) { ++s.stalls_warned; });
         const std::int64_t waited = (now() - stalls_.since()) / tuning::millisecond;
         write_line(text("hvd: rank ", core_->rank(), " has waited ", double(waited) / 1000,
-                        " s for '", name, "': ", stalls_.answer()));
+                        " s for '", name, "': ", stalls_.answer(),
+                        core_->runner().driver().late().remark()));
     }
 
     void give_up(const std::string& name) {
         core_->count([](engine_statistics& s) { ++s.stalls_aborted; });
+        core_->tell_last_tensors();
         const message why = text("rank ", core_->rank(), " gives up: '", name,
                                  "' was not submitted on all ranks in time: ", stalls_.answer());
         end_by(std::make_exception_ptr(

@@ -296,6 +296,7 @@ private:
         if (!usual_.empty()) runner_.learn(usual_);
         usual_.clear();
         const time_point last = pending_.claim(unit, claimed_);
+        if (last != 0) runner_.driver().set_time_ready(last);
         hold_to_timeouts();
         running_ = &unit;
         begun_ = predicted_ ? last : now();  // a predicted unit begins with its last tensor

@@ -43,6 +43,13 @@ owner<transport> make_transport(Endpoint& endpoint) {
     else return {};
 }
 
+// The key of the records of a communicator that is made of no other one: ranks that are processes
+// make them in one order.
+[[gnu::cold]] inline std::uint64_t number_of_world() noexcept {
+    static atomic<std::uint64_t> made{0};
+    return made.add(1);
+}
+
 // A session with the endpoint of its backend.
 template <class B>
 class backend_session : public call_driver {
@@ -97,6 +104,8 @@ private:
                 static_cast<call_driver*>(this));
         if constexpr (requires { endpoint_type::note_death(); })
             traits_.note_death = &endpoint_type::note_death;
+        if constexpr (requires { l.record_key(); }) record().head.key = l.record_key();
+        else record().head.key = number_of_world();
         if constexpr (observes<B>) traits_.observing = observing_by(observer_);
         if (options_.check_finite) take_finite_checks();
     }

@@ -5,7 +5,10 @@
 #include "../core/lean/atomic.hpp"
 #include "../platform/clock.hpp"
 #include "../protocol/agreement.hpp"
+#include "../protocol/call_record.hpp"
 #include "../transport/collectives.hpp"
+#include "arrivals.hpp"
+#include "call_records.hpp"
 #include "input_check.hpp"
 #include "observing.hpp"
 #include "session.hpp"
@@ -62,7 +65,12 @@ struct session_traits {
 class call_driver : public session {
 public:
     call_driver(int rank, int size, const communicator_options& options)
-        : session(rank, size, options), notice_(options) {
+        : session(rank, size, options),
+          record_(record_head::calls, rank, size),
+          calls_(record_.get()),
+          arrivals_(size),
+          notice_(options, *calls_) {
+        notice_.late = &arrivals_.late();
         run = &call_driver::run_blocking;
         close_ = [](session& self, const char* reason) noexcept {
             static_cast<call_driver&>(self).end(reason);
@@ -159,8 +167,13 @@ public:
     const detail::observing& observing() const noexcept { return traits_.observing; }
     // The call that begins next was made at this time, and has waited for its turn.
     void set_time_made(time_point time) noexcept { made_ = time; }
+    // This rank has been ready for the call that begins next since that time.
+    void set_time_ready(time_point time) noexcept { arrivals_.set_ready(time); }
+    // Who comes last, if an observer wants to know. For the thread that makes calls progress.
+    const lateness& late() const noexcept { return arrivals_.late(); }
     bool threaded() const noexcept { return traits_.threaded; }
     bool is_broken() const noexcept { return is_broken_.load(); }
+    call_record& record() const noexcept { return *calls_; }
 
     void set_unseen(std::exception_ptr failure) noexcept {
         if (!unseen_) unseen_ = std::move(failure);
@@ -291,12 +304,18 @@ public:
         try {
             step_ = 0;
             notice_.said = false;
-            if (t == nullptr) traits_.run_whole(traits_.endpoint, op, work_);
-            else if (is_message(op.entry.kind)) t->exchange_header(op.entry, op.entry.root);
+            if (t == nullptr) {
+                calls_->begin(op.entry, op.element_bytes);
+                return traits_.run_whole(traits_.endpoint, op, work_);
+            }
+            if (is_message(op.entry.kind)) begin_message(*t, op.entry);
             else t->begin(op);
         } catch (...) {
+            if (t != nullptr) calls_->begin(op.entry, op.element_bytes);
             fail(op);
         }
+        // It costs least here: the peers have the header already.
+        calls_->begin(op.entry, op.element_bytes);
     }
 
     // Does the rest of a call that has begun. `threads` of this rank want a processor meanwhile.
@@ -313,8 +332,10 @@ public:
         } catch (...) {
             fail(op);
         }
-        if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0)
-            observe(op, observed_moment::end);
+        ++calls_->moments;
+        if (calls_->open_stamp != nullptr) [[unlikely]]
+            std::exchange(calls_->open_stamp, nullptr)->left = now();
+        if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0) look_at_end(op);
     }
 
     // Advances a call as far as possible without waiting. It returns true when the call is over. If
@@ -336,8 +357,10 @@ public:
         } catch (...) {
             fail(op);
         }
-        if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0)
-            observe(op, observed_moment::end);
+        ++calls_->moments;
+        if (calls_->open_stamp != nullptr) [[unlikely]]
+            std::exchange(calls_->open_stamp, nullptr)->left = now();
+        if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0) look_at_end(op);
         return true;
     }
 
@@ -361,7 +384,8 @@ private:
             if (t.hopeless()) t.fail(verdict::hopeless);
         }
         if (!is_awaited) return;
-        if (time > limit) t.fail(verdict::expired);
+        notice_.record(t, time, looked_at_);
+        if (time > limit) notice_.expire(t);
         if (limit == never || notice_.tells_all()) notice_.look(t, op, time);
     }
     void end_looks(transport& t) {
@@ -463,6 +487,11 @@ private:
         return !begin_step(t, work_, op, ++step_);
     }
 
+    void begin_message(transport& t, const call_header& mine) {
+        ++calls_->messages;
+        t.exchange_header(mine, mine.root);
+    }
+
     static bool keep_headers(operation& op, const transport& t) {
         for (int r = 0; op.headers != nullptr && r < t.size(); ++r)
             copy_header(op.headers[r], *t.headers[r]);
@@ -484,13 +513,18 @@ private:
     // Called in a handler. The transport decides if the communicator can go on. A plan's call is
     // made again, without this refusal.
     [[gnu::cold, noreturn]] void fail(operation& op) {
-        if (traits_.transport && traits_.transport->lost) {
+        const bool is_lost = traits_.transport && traits_.transport->lost;
+        if (is_lost) {
             keep_reason();
             is_broken_.store(true);
             leave(broken_);
             if (traits_.transport->found_death && traits_.note_death != nullptr)
                 traits_.note_death();
         }
+        // An elastic job tells it where it has lost a rank, too.
+        if (notice_.expired || (is_lost && question)) tell_last_calls(*calls_);
+        calls_->fail();
+        if (!is_message(op.entry.kind)) arrivals_.forget();
         try {
             if (op.is_declined != nullptr && op.is_declined()) observe_declined(op);
             else observe(op, observed_moment::failure);
@@ -510,8 +544,26 @@ private:
     }
 
     void look_at_begin(operation& op) {
+        if (traits_.observing.wants(observed_moment::arrivals) && !is_message(op.entry.kind))
+            arrivals_.begin(op, quick_now());
         observe(op, observed_moment::begin);
         if (options_.check_finite || op.checks_finite) check_input(op);
+    }
+
+    void look_at_end(const operation& op) {
+        if (traits_.observing.wants(observed_moment::arrivals) && traits_.transport &&
+            !is_message(op.entry.kind))
+            tell_arrivals(op);
+        observe(op, observed_moment::end);
+    }
+    [[gnu::noinline]] void tell_arrivals(const operation& op) {
+        const time_point time = quick_now();
+        if (const std::int64_t* const took = arrivals_.end(traits_.transport->headers)) {
+            event e = arrivals_.describe(rank(), time);
+            e.took = took;
+            traits_.observing.tell(e, observed_moment::arrivals);
+        }
+        arrivals_.keep(op, time);
     }
 
     void observe(const operation& op, observed_moment m) {
@@ -560,6 +612,9 @@ private:
     std::size_t step_ = 0;
     time_point made_ = 0;  // when the call under way was made, if it is asynchronous
     stop_signs stop_;
+    const kept_record<call_record> record_;
+    call_record* const calls_;
+    arrivals arrivals_;
     atomic<bool> abort_has_begun_{false};
     long_wait notice_;
     time_point looked_at_ = 0;  // without a thread: when a waiting call last looked; 0: not yet

@@ -21,6 +21,7 @@ enum class observed_moment : std::uint8_t {
     ready,
     complete,
     incomplete,
+    arrivals,
 };
 
 // The observer of a communicator, for code that does not know its type: null if there is none.
@@ -54,6 +55,7 @@ constexpr std::uint32_t moments_of() {
     add(observes_ranks<O>, {rank_ready});
     add(observes_readiness<O>, {ready});
     add(observes_completion<O>, {complete, incomplete});
+    add(observes_arrivals<O>, {arrivals});
     return wanted;
 }
 
@@ -82,6 +84,9 @@ void tell_observer(O& o, const event& e, observed_moment m, [[maybe_unused]] int
         case complete:
         case incomplete:
             if constexpr (observes_completion<O>) o.on_complete(e, m == complete);
+            return;
+        case arrivals:
+            if constexpr (observes_arrivals<O>) o.on_arrivals(e);
             return;
     }
 }

@@ -7,7 +7,9 @@
 #include "../core/lean/atomic.hpp"
 #include "../core/message_sink.hpp"
 #include "../core/units.hpp"
+#include "../observe/lateness.hpp"
 #include "../platform/clock.hpp"
+#include "../protocol/call_record.hpp"
 #include "../transport/operation.hpp"
 #include "../transport/transport.hpp"
 
@@ -38,10 +40,13 @@ namespace hvd::inline v0::detail {
 // Says once per call, to the error sink, that a rank has waited long in one of its rounds.
 class long_wait {
 public:
-    bool said = false;  // in the present call
+    bool said = false;               // in the present call
+    const lateness* late = nullptr;  // who has come last before
+    bool expired = false;            // the call has given up since its limit has passed
     other_processes others;
 
-    explicit long_wait(const communicator_options& options) : after_(waiting_notice_of(options)) {}
+    long_wait(const communicator_options& options, call_record& calls)
+        : after_(waiting_notice_of(options)), calls_(calls) {}
 
     // From now on waits are told after another time, those with a limit too. `where` says in what
     // this rank waits; it is asked when a wait is told.
@@ -54,6 +59,24 @@ public:
     bool tells_all() const noexcept { return where_ != nullptr; }
 
     void begin_round() noexcept { since_ = 0; }
+
+    // Called about once in a millisecond of a wait, which began at that time.
+    void record(transport& t, time_point time, time_point since) {
+        call_record& c = calls_;
+        if (c.open_stamp == nullptr) {
+            c.open_stamp = &c.stamps[c.stamps_written++ % call_record::most_stamps];
+            *c.open_stamp = {(c.moments + 1) / 2, since, 0};
+        }
+        __atomic_store_n(&c.looked, time, __ATOMIC_RELAXED);
+        if (time - since >= tuning::record_missing_after && c.waits != c.begun()) record_missing(t);
+    }
+
+    // The limit of the call has passed. It returns if the ranks have come meanwhile.
+    [[gnu::cold]] void expire(transport& t) {
+        expired = true;
+        t.fail(verdict::expired);
+        expired = false;
+    }
 
     // Called about once in a millisecond of waiting.
     void look(transport& t, const operation& op, time_point time) {
@@ -68,6 +91,13 @@ public:
     }
 
 private:
+    [[gnu::cold, gnu::noinline]] void record_missing(transport& t) {
+        try {
+            calls_.note_missing(t.missing());
+        } catch (...) {  // without memory the record lacks them
+        }
+    }
+
     // Returns false if the ranks have come meanwhile.
     [[gnu::cold]] bool say(transport& t, const operation& op) const {
         const std::vector<int> missing = t.missing();
@@ -77,11 +107,13 @@ private:
             ranks += text(i == 0 ? "" : ", ", missing[i]);
         write_line(text("hvd: rank ", t.rank(), " has waited ",
                         double(after_) / double(tuning::second), " s in ",
-                        where_ != nullptr ? where_(self_) : op.entry.label(), " for ", ranks));
+                        where_ != nullptr ? where_(self_) : op.entry.label(), " for ", ranks,
+                        late != nullptr ? late->remark() : message()));
         return true;
     }
 
     std::int64_t after_;  // nanoseconds; 0: never
+    call_record& calls_;
     time_point since_ = 0;
     message (*where_)(void* self) = nullptr;
     void* self_ = nullptr;
@@ -114,9 +146,10 @@ inline void wait_ready(transport& t, const operation& op, time_point limit, cons
         if (!wait.pause(sleep)) continue;
         const time_point time = now();
         asked = true;
+        notice.record(t, time, wait.begun);
         if (stop.aborted.load()) throw_aborted(t.rank(), op.entry.label(), stop);
         if (t.hopeless()) t.fail(verdict::hopeless);
-        if (time > limit || time > stop.limit.load_relaxed()) t.fail(verdict::expired);
+        if (time > limit || time > stop.limit.load_relaxed()) notice.expire(t);
         if (limit == never || notice.tells_all()) notice.look(t, op, time);
     }
     if (asked) [[unlikely]]

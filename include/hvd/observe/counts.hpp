@@ -61,4 +61,13 @@ void each_count(const call_statistics& s, F tell) {
          s.busbw());
 }
 
+// The same for the calls in which one rank came last.
+template <class F>
+void each_count(const rank_lateness& s, F tell) {
+    using enum count_kind;
+    tell("calls", "Calls in which the rank came last.", counter, s.calls);
+    tell("seconds", "Time that another rank has waited for it, the mean of all others.", counter,
+         s.seconds());
+}
+
 }  // namespace hvd::inline v0::detail

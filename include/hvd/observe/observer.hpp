@@ -33,6 +33,8 @@ struct event {
     bool on_device = false;            ///< a tensor of a device that was submitted to an engine
     /// of such a tensor that is complete: when it was ready, and when its work was enqueued; else 0
     std::int64_t ready = 0, enqueued = 0;
+    /// for `on_arrivals`: the time that each rank has spent in the call, in nanoseconds
+    const std::int64_t* took = nullptr;
 };
 
 /// A part of a call, which lasts until the next one begins or the call ends.
@@ -53,6 +55,12 @@ enum class phase : std::uint8_t {
 /// An observer may have further functions. One that it does not have costs nothing:
 /// - `on_phase(event, phase)`: a phase of the call begins. Calls that pack nothing have one phase
 ///   and tell none.
+/// - `on_arrivals(event)`: `event.took[r]` is how long rank r was in the call before this one, for
+///   all `event.size` ranks. Whoever came last has the least, and the others have waited for it
+///   for the difference. The event has the name and the collective of that call. It is told of
+///   calls in which all ranks wait for all, and not of messages, roots, and calls that have failed.
+///   Each rank knows that of all others, since the headers of calls carry it. In an engine a unit
+///   begins with the last of its tensors that the rank has submitted. It is called before `on_end`.
 /// - `on_split(observer& parent)`: the communicator was made from another one, whose observer is
 ///   `parent`, by `split`, `subset`, `local`, `cross`, or for an engine. Each communicator has an
 ///   observer of its own. Without `on_split` the two know nothing of each other.
@@ -92,6 +100,9 @@ template <class O>
 concept observes_readiness = requires(O& o, const event& e) { o.on_ready(e); };
 template <class O>
 concept observes_completion = requires(O& o, const event& e) { o.on_complete(e, true); };
+
+template <class O>
+concept observes_arrivals = requires(O& o, const event& e) { o.on_arrivals(e); };
 
 template <class O>
 concept observes_splits = requires(O& o) { o.on_split(o); };

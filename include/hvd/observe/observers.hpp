@@ -38,6 +38,13 @@ public:
             if constexpr (requires { o.on_phase(e, p); }) o.on_phase(e, p);
         });
     }
+    void on_arrivals(const event& e)
+        requires(detail::observes_arrivals<Observers> || ...)
+    {
+        tell_each([&](auto& o) {
+            if constexpr (requires { o.on_arrivals(e); }) o.on_arrivals(e);
+        });
+    }
     void on_split(observers& parent)
         requires(detail::observes_splits<Observers> || ...)
     {

@@ -29,13 +29,17 @@ using metric_label = std::pair<std::string, std::string>;
 /// @snippet tests/docs/snippets.cpp prometheus
 class prometheus_metrics {
 public:
-    /// Adds the counts of a communicator: `hvd_collective_…`, with labels `collective` and `path`.
+    /// Adds the counts of a communicator: `hvd_collective_…`, with labels `collective` and `path`,
+    /// and `hvd_late_…` for each rank that has come last, which the label `late_rank` names.
     /// @throws hvd::usage_error for a label that has no valid name, or one that hvd gives itself,
     /// and for counts with the same labels as earlier ones.
     prometheus_metrics& add(const statistics& s, const std::vector<metric_label>& labels = {}) {
         for (const call_statistics& e : s.by_path())
             add_counts("hvd_collective_", e, s.rank(), labels,
                        {{"collective", std::string(e.collective)}, {"path", name_of(e.path)}});
+        for (std::size_t r = 0; r < s.lateness().size(); ++r)
+            add_counts("hvd_late_", s.lateness()[r], s.rank(), labels,
+                       {{"late_rank", std::to_string(r)}});
         return *this;
     }
     /// Adds the counts of an engine: `hvd_engine_…`.

@@ -86,10 +86,26 @@ private:
     bool is_first_ = true;
 };
 
+// Empty if nothing is known of them.
+inline std::string text_of_late_ranks(const statistics& s) {
+    const std::vector<rank_lateness>& ranks = s.lateness();
+    if (ranks.empty()) return "";
+    text_table table(0);
+    table.add({"late rank", "calls", "waited (s)", "mean (us)"});
+    for (std::size_t r = 0; r < ranks.size(); ++r)
+        table.add(
+            {std::to_string(r), std::to_string(ranks[r].calls), fixed(ranks[r].seconds(), 6),
+             fixed(ranks[r].calls == 0 ? 0 : ranks[r].seconds() * 1e6 / double(ranks[r].calls),
+                   2)});
+    return table.text() + "slowest in most of the last steps: rank " +
+           std::to_string(s.slowest_rank()) + ", in " + std::to_string(s.steps_of_slowest()) + "\n";
+}
+
 }  // namespace detail
 
 /// Returns the counts as a table: a line for each collective and path, with the mean and the
-/// longest time of a call, and its bandwidth as nccl-tests counts it. It ends with a newline.
+/// longest time of a call, and its bandwidth as nccl-tests counts it. A second table has the ranks
+/// that came last, and how long the others have waited for them. It ends with a newline.
 /// @snippet tests/docs/snippets.cpp statistics
 inline std::string to_text(const statistics& s) {
     using detail::fixed;
@@ -103,7 +119,7 @@ inline std::string to_text(const statistics& s) {
                    fixed(e.longest_seconds() * 1e6, 2), fixed(e.algbw() / 1e9, 3),
                    fixed(e.busbw() / 1e9, 3)});
     return "rank " + std::to_string(s.rank()) + " of " + std::to_string(s.size()) + "\n" +
-           table.text();
+           table.text() + detail::text_of_late_ranks(s);
 }
 /// Returns the counts of an engine, one in a line.
 /// @snippet tests/docs/snippets.cpp engine_statistics
@@ -115,8 +131,8 @@ inline std::string to_text(const engine_statistics& s) {
     return "rank " + std::to_string(s.rank) + " of " + std::to_string(s.size) + "\n" + table.text();
 }
 
-/// Returns the counts as a JSON object in one line, with the member `collectives`, an array with an
-/// object for each collective and path.
+/// Returns the counts as a JSON object in one line, with the members `collectives`, an array with
+/// an object for each collective and path, and `late_ranks`, with one for each rank.
 /// @snippet tests/docs/snippets.cpp statistics
 inline std::string to_json(const statistics& s) {
     std::string out = "{";
@@ -141,8 +157,20 @@ inline std::string to_json(const statistics& s) {
         });
         out += "}";
     }
-    out += s.by_path().empty() ? "[]}" : "]}";
-    return out;
+    out += s.by_path().empty() ? "[]" : "]";
+    all.add("slowest_rank", s.slowest_rank());
+    all.add("steps_of_slowest", s.steps_of_slowest());
+    all.add_name("late_ranks");
+    out += "[";
+    for (std::size_t r = 0; r < s.lateness().size(); ++r) {
+        out += r > 0 ? ",{" : "{";
+        detail::json_members members(out);
+        members.add("rank", r);
+        members.add("calls", s.lateness()[r].calls);
+        members.add("seconds", s.lateness()[r].seconds());
+        out += "}";
+    }
+    return out + "]}";
 }
 /// Returns the counts of an engine as a JSON object in one line.
 /// @snippet tests/docs/snippets.cpp engine_statistics

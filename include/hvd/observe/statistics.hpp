@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "lateness.hpp"
 #include "observer.hpp"
 
 namespace hvd::inline v0 {
@@ -73,6 +74,24 @@ public:
         if (time > of_path.longest) of_path.longest = time;
     }
 
+    void on_arrivals(const event& e) { late_.add(e.name, e.took, e.size); }
+
+    /// Says that a step of the program ends. Until it is called for the first time, each call is a
+    /// step.
+    void end_step() { late_.end_step(); }
+
+    /// By rank, how long the others have waited for it, in the calls in which it came last. It is
+    /// known on all ranks, one call later; empty before that, and on one rank.
+    const std::vector<rank_lateness>& lateness() const { return late_.by_rank(); }
+    /// The same for the calls of one name. Up to 256 names are counted.
+    std::vector<rank_lateness> lateness(std::string_view name) const {
+        return late_.by_rank_of(name);
+    }
+    /// The rank that was the slowest in most of the last 100 steps; -1 if nothing is known yet.
+    int slowest_rank() const { return late_.slowest().rank; }
+    /// The number of the last 100 steps in which it was the slowest.
+    std::size_t steps_of_slowest() const { return late_.slowest().steps; }
+
     /// All calls, also those that failed.
     std::size_t calls() const { return calls_; }
     std::size_t failed() const { return failed_; }
@@ -105,6 +124,7 @@ private:
     std::size_t calls_ = 0, failed_ = 0, bytes_ = 0;
     std::int64_t nanoseconds_ = 0, begun_ = 0;
     std::vector<call_statistics> entries_;
+    detail::lateness late_;
 };
 
 static_assert(observer<statistics>);

@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "lateness.hpp"
 #include "observer.hpp"
 #include "trace_recorder.hpp"
 
@@ -59,6 +60,17 @@ public:
              phases_);
     }
 
+    // It is told at the end of the next call, and stands at that of its own.
+    void on_arrivals(const event& e) {
+        if (!recorder_->records() || ended_ == 0) return;
+        const detail::last_rank last(e.took, e.size);
+        if (last.waited < least_wait_marked) return;
+        event of_call = e;
+        of_call.time = ended_;
+        const std::int64_t waited[] = {last.waited};
+        push(detail::trace_kind::came_last, of_call, true, {waited, 1}, 0, last.rank);
+    }
+
     void on_split(timeline& parent) {
         recorder_ = parent.recorder_;
         source_ = recorder_->next_source();
@@ -96,6 +108,7 @@ public:
     }
 
 private:
+    static constexpr std::int64_t least_wait_marked = 50'000;  // nanoseconds
     static constexpr std::size_t first_phase = 3, most_phases = 8;
     static_assert(first_phase + most_phases == detail::trace_record::most_times);
 

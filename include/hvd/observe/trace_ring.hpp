@@ -20,6 +20,7 @@ enum class trace_kind : std::uint8_t {
     call_ended,   // the begin, then the begin of each phase
     submitted,
     rank_ready,
+    came_last,     // the rank that a call has waited for; `times` has how long
     tensor_ended,  // ready on all ranks, begin and end of its call, then the phases
     unit,
 };

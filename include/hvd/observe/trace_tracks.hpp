@@ -30,6 +30,7 @@ public:
             case trace_kind::call_ended: return call_ended(r);
             case trace_kind::submitted: return submitted(r);
             case trace_kind::rank_ready: return rank_ready(r);
+            case trace_kind::came_last: return came_last(r);
             case trace_kind::tensor_ended: return tensor_ended(r);
             case trace_kind::unit:
                 put_(text_.mark(number_of(calls_of(r.source).front(), r), "unit", r.time));
@@ -122,6 +123,12 @@ private:
             if (r.made != 0) put_phase(t, "queue", t.begin, begun);
             put_phases(t, r, 1, begun, r.time);
         });
+    }
+    void came_last(const taken_record& r) {
+        const std::string waited = std::to_string(r.at[0] / 1000);
+        put_(text_.mark(number_of(calls_of(r.source).front(), r),
+                        "rank " + std::to_string(r.rank) + " came last, after " + waited + " us",
+                        r.time));
     }
     track*& current_of(std::uint16_t source) {
         if (current_.size() <= source) current_.resize(source + std::size_t(1));

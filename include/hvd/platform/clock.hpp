@@ -206,6 +206,8 @@ private:
 // since each yield would wait for them, and after 20 milliseconds; otherwise it goes on yielding.
 class backoff {
 public:
+    time_point begun = 0;  // when it has first looked at the clock; 0: not yet
+
     explicit backoff(bool may_spin) : backoff(may_spin, own_others_) {}
     // `others` is kept from one wait to the next: while they are there, a yield takes long.
     backoff(bool may_spin, other_processes& others)
@@ -225,9 +227,9 @@ public:
     bool pause(Sleep sleep) {
         if (spins_ && ++looks_ % tuning::looks_per_time != 0) return false;
         const time_point time = now();
-        if (started_ == 0) started_ = checked_ = yields_from_ = time;
+        if (begun == 0) begun = checked_ = yields_from_ = time;
         if (spins_) {
-            if (time - started_ < tuning::spin_time) return false;
+            if (time - begun < tuning::spin_time) return false;
             spins_ = false;
             yields_from_ = time;
         }
@@ -246,7 +248,7 @@ public:
 
 private:
     void yield(time_point time) {
-        if (time < others_.until || time - started_ > tuning::sleep_after)
+        if (time < others_.until || time - begun > tuning::sleep_after)
             return sleep_for(tuning::sleep_time);
         sched_yield();
         const time_point after = now();
@@ -258,7 +260,7 @@ private:
     const std::int64_t long_yield_;
     bool spins_;
     unsigned looks_ = 0;
-    time_point started_ = 0, yields_from_ = 0, checked_ = 0;
+    time_point yields_from_ = 0, checked_ = 0;
 };
 
 }  // namespace hvd::inline v0::detail

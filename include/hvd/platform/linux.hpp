@@ -37,10 +37,10 @@ constexpr int opens_link = O_NOFOLLOW;
 // ---- memory -------------------------------------------------------------------------------------
 
 // Opens a file without a name, which other processes find among the open files of this one; -1
-// where there are none, or the system refused.
-inline int open_unnamed_file() {
+// where there are none, or the system refused. Tools see what the file is for.
+inline int open_unnamed_file([[maybe_unused]] const char* purpose = "hvd") {
 #if HVD_LINUX
-    return memfd_create("hvd", MFD_CLOEXEC);
+    return memfd_create(purpose, MFD_CLOEXEC);
 #else
     return -1;
 #endif

@@ -37,6 +37,13 @@ constexpr bool is_message(collective kind) {
     return kind == collective::send || kind == collective::recv;
 }
 
+// No rank leaves such a call before all have come.
+constexpr bool all_wait_for_all(collective kind) {
+    return kind == collective::allreduce || kind == collective::reduce_scatter ||
+           kind == collective::allgather || kind == collective::alltoall ||
+           kind == collective::barrier;
+}
+
 // The rules by which ranks compare the shapes of their tensors.
 enum class shape_rule : std::uint8_t {
     equal,  // the whole shape, and so the count
@@ -62,6 +69,21 @@ constexpr collective_traits collective_table[] = {
 
 constexpr const char* name_of(collective kind) { return collective_table[std::size_t(kind)].name; }
 
+// A time in two bytes, to a thousandth.
+struct short_span {
+    std::uint16_t bits = 0;
+
+    static short_span of(std::int64_t nanoseconds) {
+        std::uint64_t left = nanoseconds > 0 ? std::uint64_t(nanoseconds) : 1;
+        unsigned halved = 0;
+        for (; left >= 1U << 11; left >>= 1) ++halved;
+        if (halved > 31) return {UINT16_MAX};
+        return {std::uint16_t(halved << 11 | left)};
+    }
+    // 0 if there is none.
+    std::int64_t nanoseconds() const { return std::int64_t(bits & 0x7ff) << (bits >> 11); }
+};
+
 // A rank shows its header when it enters a collective. Every rank reads all headers before data
 // moves. The fields that most calls need come first. Extents that are not used, and the bytes
 // behind the ends of the texts, have no value: a call would spend more time on zeros than on its
@@ -76,8 +98,10 @@ struct call_header {
     std::uint8_t op = 0;
     std::uint8_t mode = 0;  // rounding
     bool compares_names = false;
-    bool not_finite = false;      // refused since an input is not finite: see not_finite_input.hpp
-    std::uint8_t unused[2] = {};  // headers that are alike have the same bytes
+    bool not_finite = false;  // refused since an input is not finite: see not_finite_input.hpp
+    // How long this rank was in the call before, if its observer wants to know; else 0. Nobody
+    // compares it.
+    std::uint16_t took = 0;  // a short_span
     std::int32_t root = -1;
     std::uint64_t count = 0;  // elements that this rank gives
     double prescale = 1, postscale = 1;

@@ -18,8 +18,6 @@ inline bool has_header_numbers(const std::byte* bytes) {
         return std::to_integer<std::size_t>(bytes[field]) < end;
     };
     using h = call_header;
-    for (std::size_t i = 0; i < sizeof h::unused; ++i)
-        if (!below(offsetof(h, unused) + i, 1)) return false;
     return below(offsetof(h, kind), std::size(collective_table)) &&
            below(offsetof(h, refused), 2) && below(offsetof(h, fused), 2) &&
            below(offsetof(h, making_plan), 2) &&

@@ -54,10 +54,10 @@ inline constexpr std::string_view variables_of_tcp[] = {"HVD_NETWORK_INTERFACE",
 
 // All others that hvd, its launcher, its tests or its tools read.
 inline constexpr std::string_view variables_read_unasked[] = {
-    "HVD_WAITING_NOTICE", "HVD_NODE_SIZE", "HVD_ALONE", "HVD_MPI_CUDA_AWARE", "HVD_LOCAL_RANK",
-    "HVD_LOCAL_SIZE", "HVD_JOBS", "HVD_RANK", "HVD_SIZE", "HVD_RENDEZVOUS", "HVD_RENDEZVOUS_SERVED",
-    "HVD_SECRET", "HVD_SECRET_FILE", "HVD_ADDRESS", "HVD_HOST_ID", "HVD_DATA_SERVICE",
-    "HVD_DATA_DISPATCHER",
+    "HVD_WAITING_NOTICE", "HVD_CALL_RECORD", "HVD_NODE_SIZE", "HVD_ALONE", "HVD_MPI_CUDA_AWARE",
+    "HVD_LOCAL_RANK", "HVD_LOCAL_SIZE", "HVD_JOBS", "HVD_RANK", "HVD_SIZE", "HVD_RENDEZVOUS",
+    "HVD_RENDEZVOUS_SERVED", "HVD_SECRET", "HVD_SECRET_FILE", "HVD_ADDRESS", "HVD_HOST_ID",
+    "HVD_DATA_SERVICE", "HVD_DATA_DISPATCHER",
     // of elastic jobs, tests and tools
     "HVD_ELASTIC_", "HVD_TEST_", "HVD_FAULT_", "HVD_EMULATION_", "HVD_LAB_", "HVD_PYTHON_"};
 
