@@ -54,6 +54,17 @@ void judge_ranks(check_report& report, const place_in_job& place, double cores) 
                 "start at most one rank a core, unless it is a test");
 }
 
+// Open MPI binds each of two ranks to a core of its own, which suits a trainer without threads.
+void judge_one_core(check_report& report, const place_in_job& place, int online) {
+    const std::string what = "this process may use one core of " + std::to_string(online) +
+                             ": its threads, and those of hvd and of a loader, take turns there";
+    const std::string remedy =
+        "start it without binding: mpiexec --bind-to none (Open MPI), -bind-to none (MPICH), srun "
+        "--cpu-bind=none, or without taskset; hvdrun binds nothing";
+    if (place.local_size > 1) report.note(what, remedy);
+    else report.wrong(what, remedy);
+}
+
 }  // namespace
 
 check_report check_cores(const context& c) {
@@ -71,11 +82,7 @@ check_report check_cores(const context& c) {
         report.note("other programs keep this host busy: " + decimal(load) + " threads want its " +
                         std::to_string(online) + " cores, and times of the self-test say little",
                     "end them, or measure when they have ended");
-    if (own == 1 && online > 1)
-        report.wrong("this process may use one core of " + std::to_string(online) +
-                         ": its threads, and those of hvd and of a loader, take turns there",
-                     "start it without binding: mpiexec --bind-to none (Open MPI), -bind-to none "
-                     "(MPICH), srun --cpu-bind=none, or without taskset; hvdrun binds nothing");
+    if (own == 1 && online > 1) judge_one_core(report, c.place, online);
     if (quota > 0 && quota < own)
         report.note("the control group gives the time of " + decimal(quota) +
                         " cores, and the process sees " + std::to_string(own) +

@@ -23,7 +23,8 @@ public:
         algorithm_ = algorithm::by_groups;
         is_list_ = op.tensor_count > 0;
         brought = all_have_room = false;
-        carries = op.entry.kind != collective::allreduce && may_bring(op);
+        moves_ = op.entry.kind != collective::allreduce;
+        carries = moves_ && may_bring(op);
         if (op.entry.kind != collective::allreduce || op.group_count == 0) return false;
         bool converts = false;
         for (std::size_t i = 0; i < op.group_count; ++i) {
@@ -60,9 +61,8 @@ public:
             (copies || !show_places(op)))
             show_data(op);
         op_ = &op;
-        next_ = op.entry.kind == collective::allreduce
-                    ? static_cast<round>(&shm_transport::take_headers)
-                    : static_cast<round>(&shm_transport::take_headers_and_data);
+        next_ = moves_ ? static_cast<round>(&shm_transport::take_headers_and_data)
+                       : static_cast<round>(&shm_transport::take_headers);
         if (carries && !op.entry.refused) bring(op);
         arrive();
     }
@@ -535,6 +535,7 @@ private:
     // size.
     const std::size_t slice_room_;
     algorithm algorithm_ = algorithm::by_groups;  // of the present call, as chosen
+    bool moves_ = false;                          // its data may go with the header
     bool is_list_ = false;
     std::size_t total_bytes_ = 0;
     const operation* op_ = nullptr;
