@@ -56,7 +56,8 @@ def main(include_dir):
     with tempfile.TemporaryDirectory(prefix="hvd-platforms-") as folder:
         folder = pathlib.Path(folder)
         python = environment_with(folder / "environment", f"ziglang=={VERSION}") / "bin/python"
-        os.environ.update(ZIG_GLOBAL_CACHE_DIR=str(folder / "cache"), ZIG_LOCAL_CACHE_DIR=str(folder / "cache"))
+        os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(folder / "cache"))
+        os.environ.setdefault("ZIG_LOCAL_CACHE_DIR", str(folder / "cache"))
         musl = compile_for(python, f"{platform.machine()}-linux-musl", include_dir, folder / "musl", "-static")
         expected = on_threads(musl)
         print(f"musl: {expected}      {on_tcp(musl)}", end="")

@@ -22,7 +22,8 @@ struct exact_magnitude {
 };
 
 // Computes value * factor / divisor for a factor of at least 0 and the two halves of a value, the
-// lower first. Its digits have base 2^32, the lowest first. `long double` would round in between, and in another way on each kind of processor.
+// lower first. Its digits have base 2^32, the lowest first. `long double` would round in between,
+// and in another way on each kind of processor.
 [[gnu::cold]] inline exact_magnitude scaled_magnitude(const std::uint64_t (&value)[2],
                                                       double factor, std::uint32_t divisor) {
     if (is_nan(factor) || !(factor > 0) || (value[0] | value[1]) == 0) return {};
