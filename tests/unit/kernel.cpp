@@ -201,6 +201,60 @@ TEST_CASE("scaled integers are rounded once, not in between") {
     }
 }
 
+#if defined(__SIZEOF_INT128__)
+__extension__ typedef __int128 compilers_own;
+
+// Compares the results of the kernels for sums of 64-bit integers.
+template <class T>
+void compare_wide_integers(compilers_own exact, int divisor, double factor) {
+    using hvd::detail::wide_integer;
+    const auto upper = std::int64_t(exact >> 64);
+    wide_integer wide = upper;
+    for (int i = 0; i < 64; ++i) wide += wide;
+    wide += wide_integer(std::uint64_t(exact));
+    REQUIRE(std::uint64_t(wide) == std::uint64_t(exact));
+    REQUIRE(wide.high() == std::uint64_t(upper));
+    REQUIRE((wide < 0) == (exact < 0));
+    REQUIRE(std::int64_t(wide % divisor) == std::int64_t(exact % divisor));
+    for (const rounding mode : {rounding::toward_zero, rounding::nearest, rounding::down}) {
+        REQUIRE(hvd::detail::rounded_quotient<T>(wide, divisor, mode) ==
+                hvd::detail::rounded_quotient<T>(exact, divisor, mode));
+        REQUIRE(hvd::detail::scaled_integer<T>(wide, factor, divisor, mode) ==
+                hvd::detail::scaled_integer<T>(exact, factor, divisor, mode));
+    }
+}
+
+TEST_CASE("128-bit integers of hvd compute what the compiler's do") {
+    std::uint64_t state = 1;
+    const auto random = [&] {  // splitmix64
+        std::uint64_t z = state += 0x9e3779b97f4a7c15u;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        return z ^ (z >> 31);
+    };
+    const int divisors[] = {1, 2, 3, 7, 1 << 16, 65537, INT32_MAX};
+    const double factors[] = {-1.0 / 3, 0.5, 1, -1e-30, 1e30, 0x1p-64, 3.999};
+    // Sums of up to 2^31 ranks have 95 bits and a sign.
+    for (int i = 0; i < 20'000; ++i) {
+        auto exact = compilers_own(random() >> (random() % 33)) << 31 ^
+                     compilers_own(random() >> random() % 64);
+        if (random() % 2 == 0) exact = -exact;
+        compare_wide_integers<std::int64_t>(exact, divisors[i % 7], factors[random() % 7]);
+        compare_wide_integers<std::uint64_t>(exact, int(random() >> 33) | 1, factors[i % 7]);
+    }
+    const compilers_own one = 1;
+    for (const int bits : {0, 1, 31, 32, 33, 62, 63, 64, 65, 93, 94})
+        for (const int more : {-1, 0, 1})
+            for (const int divisor : divisors)
+                for (const double factor : factors)
+                    for (const int sign : {-1, 1}) {
+                        const compilers_own exact = sign * ((one << bits) + more);
+                        compare_wide_integers<std::int64_t>(exact, divisor, factor);
+                        compare_wide_integers<std::uint64_t>(exact, divisor, factor);
+                    }
+}
+#endif
+
 TEST_CASE("floats are scaled before, scaled after, then divided") {
     CHECK(one<float>(hvd::sum, {1, 2, 3}, {2, 0.5}) == 6);
     CHECK(one<float>(hvd::average, {1, 2, 6}) == 3);

@@ -49,6 +49,16 @@ bool all_are(const float* x, float value) {
 
 }  // namespace
 
+TEST_CASE("a named segment has a name of its own, which is short enough for macOS") {
+    const shared_memory first = shared_memory::create(part, true),
+                        second = shared_memory::create(part, true);
+    const std::string name = first.how_to_open().path, other = second.how_to_open().path;
+    CHECK(name.size() == 29);
+    CHECK(name.find_first_not_of("0123456789abcdefghijklmnopqrstuv", 5) == name.npos);
+    CHECK(name != other);
+    CHECK(shared_memory::open(first.how_to_open(), part));
+}
+
 TEST_CASE("memory that was made private keeps its bytes, and others no longer write to it") {
     two_mappings memory;
     REQUIRE(memory.second);

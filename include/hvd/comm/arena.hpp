@@ -281,7 +281,7 @@ private:
     }
 
     // No machine has more memory: the addresses of its pages would wrap round.
-    static constexpr std::size_t most = std::size_t(1) << 56;
+    static constexpr std::size_t most = SIZE_MAX / (sizeof(std::size_t) > 4 ? 256 : 2);
 
     static std::size_t total(const std::vector<std::size_t>& bytes) {
         std::size_t all = 0;

@@ -64,7 +64,7 @@ inline std::int64_t stall_warn_of(const engine_options& o) {
     return o.stall_warn.or_else(time_span::of_nanoseconds(tuning::stall_warn)).time().nanoseconds;
 }
 
-inline constexpr std::size_t most_fusion_threshold = 1024 * tuning::GiB;
+inline constexpr std::size_t most_fusion_threshold = tuning::TiB;
 
 // @throws hvd::usage_error for a value outside its range.
 [[gnu::cold]] inline void check_engine_tuning(const engine_tuning& t, int rank) {

@@ -16,6 +16,8 @@ namespace hvd::inline v0::detail {
 namespace tuning {
 
 constexpr std::size_t KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;
+// It is the largest size where addresses have 32 bits.
+constexpr std::size_t TiB = sizeof(std::size_t) > 4 ? 1024 * GiB : ~std::size_t(0);
 constexpr std::int64_t microsecond = 1000, millisecond = 1000 * microsecond,
                        second = 1000 * millisecond;  // times are nanoseconds
 
@@ -71,7 +73,7 @@ constexpr std::size_t most_by_all_crowded = 64 * KiB;
 // with about twenty other threads beside them, float, average, time by slices over that of the
 // whole, medians of two runs: 4 KiB 1.63 and 1.70, 16 KiB 1.23 and 1.14, 64 KiB 1.03 and 1.19, 256
 // KiB 0.98 and 0.98, 1 MiB 0.88 and 1.04, 4 MiB 0.85 and 0.83; 16 MiB and more differed by chance.
-constexpr std::size_t most_by_two = 1024 * GiB;
+constexpr std::size_t most_by_two = TiB;
 
 // The same limit for a 16-bit floating-point tensor, whose conversions cost more than waiting. From
 // 16 MiB on, slices take 0.55 of the time of the same number of floats, and the whole on both ranks

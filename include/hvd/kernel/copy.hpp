@@ -68,7 +68,8 @@ enum class store_kind : std::uint8_t {
 };
 constexpr int store_kinds = HVD_KERNEL_X86 ? 3 : 1;
 
-inline void store_bytes(store_kind kind, std::byte* to, const std::byte* from, std::size_t bytes) {
+inline void store_bytes([[maybe_unused]] store_kind kind, std::byte* to, const std::byte* from,
+                        std::size_t bytes) {
 #if HVD_KERNEL_X86
     if (kind == store_kind::string) {
         asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");

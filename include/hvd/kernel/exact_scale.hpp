@@ -8,6 +8,7 @@
 
 #include "../core/lean/finite.hpp"
 #include "../core/op.hpp"
+#include "wide_integer.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -20,13 +21,12 @@ struct exact_magnitude {
     static constexpr exact_magnitude too_large() { return {UINT64_MAX, false, false}; }
 };
 
-__extension__ typedef unsigned __int128 magnitude_128;
-
-// Computes value * factor / divisor for a factor of at least 0. Its digits have base 2^32, the
-// lowest first. `long double` would round in between, and in another way on each kind of processor.
-[[gnu::cold]] inline exact_magnitude scaled_magnitude(magnitude_128 value, double factor,
-                                                      std::uint32_t divisor) {
-    if (is_nan(factor) || !(factor > 0) || value == 0) return {};
+// Computes value * factor / divisor for a factor of at least 0 and the two halves of a value, the
+// lower first. Its digits have base 2^32, the lowest first. `long double` would round in between,
+// and in another way on each kind of processor.
+[[gnu::cold]] inline exact_magnitude scaled_magnitude(const std::uint64_t (&value)[2],
+                                                      double factor, std::uint32_t divisor) {
+    if (is_nan(factor) || !(factor > 0) || (value[0] | value[1]) == 0) return {};
     if (!is_finite(factor)) return exact_magnitude::too_large();
     int exponent = 0;
     const auto mantissa = std::uint64_t(__builtin_frexp(factor, &exponent) * 0x1p53);
@@ -38,7 +38,7 @@ __extension__ typedef unsigned __int128 magnitude_128;
     for (int i = 0; i < 4; ++i) {
         std::uint64_t carry = 0;
         for (int j = 0; j < 2; ++j) {
-            carry += digit[i + j] + std::uint64_t(std::uint32_t(value >> (32 * i))) *
+            carry += digit[i + j] + std::uint64_t(std::uint32_t(value[i / 2] >> (32 * (i % 2)))) *
                                         std::uint32_t(mantissa >> (32 * j));
             digit[i + j] = std::uint32_t(carry);
             carry >>= 32;
@@ -71,9 +71,10 @@ __extension__ typedef unsigned __int128 magnitude_128;
 template <class T, class Wide>
 T scaled_integer(Wide sum, double factor, int divisor, rounding mode) {
     const bool is_negative = (sum < 0) != (factor < 0);
-    const magnitude_128 size = sum < 0 ? -magnitude_128(sum) : magnitude_128(sum);
+    const Wide size = sum < 0 ? -sum : sum;
     const exact_magnitude exact =
-        scaled_magnitude(size, factor < 0 ? -factor : factor, std::uint32_t(divisor));
+        scaled_magnitude({std::uint64_t(size), upper_half(size)}, factor < 0 ? -factor : factor,
+                         std::uint32_t(divisor));
     const bool away = mode == rounding::nearest ? exact.is_half_or_more
                       : mode == rounding::down  ? is_negative && exact.has_rest
                                                 : false;

@@ -11,6 +11,7 @@
 #include "../core/lean/finite.hpp"
 #include "../core/tuning.hpp"
 #include "exact_scale.hpp"
+#include "wide_integer.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -41,8 +42,7 @@ struct accumulator {
 template <class T, class Op>
     requires in_wide_integers<T, Op>
 struct accumulator<T, Op> {
-    __extension__ typedef __int128 widest;
-    using type = std::conditional_t<sizeof(T) == 8, widest, std::int64_t>;
+    using type = std::conditional_t<sizeof(T) == 8, widest_integer, std::int64_t>;
 };
 template <class T, class F, bool C>
 struct accumulator<T, op::custom<F, C>> {
@@ -132,8 +132,8 @@ constexpr A divided(const A& value, N by) {
 template <class T, class Wide>
 T rounded_quotient(Wide sum, int divisor, rounding mode) {
     Wide quotient = sum / divisor;
-    const Wide rest = sum % divisor;
-    if (mode == rounding::down && rest < 0) --quotient;
+    const auto rest = std::int64_t(sum % divisor);
+    if (mode == rounding::down && rest < 0) quotient += -1;
     if (mode == rounding::nearest && 2 * (rest < 0 ? -rest : rest) >= divisor)
         quotient += sum < 0 ? -1 : 1;
     return static_cast<T>(quotient);

@@ -25,8 +25,13 @@ inline void sleep_while(const atomic<std::uint32_t>& word, std::uint32_t value,
                         std::int64_t nanoseconds) {
 #if HVD_LINUX
     static_assert(sizeof word == sizeof value);
+#if defined(SYS_futex_time64)  // on processors of 32 bits, where seconds may have 64
+    constexpr long call = sizeof(time_t) > sizeof(long) ? SYS_futex_time64 : SYS_futex;
+#else
+    constexpr long call = SYS_futex;
+#endif
     const timespec span{time_t(nanoseconds / 1'000'000'000), long(nanoseconds % 1'000'000'000)};
-    syscall(SYS_futex, &word, FUTEX_WAIT, value, &span, nullptr, 0);
+    syscall(call, &word, FUTEX_WAIT, value, &span, nullptr, 0);
 #else
     if (word.load() != value) return;
     const timespec span{0,

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -33,6 +34,37 @@ constexpr int opens_link = O_PATH | O_NOFOLLOW;
 #else
 constexpr int opens_link = O_NOFOLLOW;
 #endif
+
+// Takes pages of a file now. Returns 0, or the error of the system. macOS has no call for it, and
+// takes pages of shared memory when they are written.
+inline int take_pages_of_file([[maybe_unused]] int file, [[maybe_unused]] std::size_t begin,
+                              [[maybe_unused]] std::size_t bytes) {
+#if defined(__APPLE__)
+    return 0;
+#else
+    return posix_fallocate(file, off_t(begin), off_t(bytes));
+#endif
+}
+
+// Lets only its user open a file of shared memory, whatever the umask was when it was made.
+// Returns false if the system refused. macOS has fchmod for files of a file system alone.
+inline bool keep_to_user([[maybe_unused]] int file) {
+#if defined(__APPLE__)
+    return true;
+#else
+    return fchmod(file, 0600) == 0;
+#endif
+}
+
+// True if a file of shared memory with `bytes`, as it was made, may have `size` now. macOS makes it
+// as large as whole pages of the processor.
+inline bool is_size_of(std::size_t bytes, std::size_t size) {
+#if defined(__APPLE__)
+    return size >= bytes;
+#else
+    return size == bytes;
+#endif
+}
 
 // ---- memory -------------------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ public:
         if (getentropy(random, sizeof random) != 0) return refused(errno);
         ticket& t = result.ticket_;
         if (named || !HVD_LINUX) {
-            store(t.path, text("/hvd-", random[0], "-", random[1]));
+            name(t.path, random);
             result.file_ = shm_open(t.path, O_CREAT | O_EXCL | O_RDWR, 0600);
             result.named_ = result.file_ >= 0;
         } else {
@@ -92,7 +92,7 @@ public:
         }
         struct stat status{};
         if (result.file_ >= 0 && !may_have_file_of(bytes)) return refused(EFBIG);
-        if (result.file_ < 0 || fchmod(result.file_, 0600) != 0 ||
+        if (result.file_ < 0 || !keep_to_user(result.file_) ||
             ftruncate(result.file_, off_t(bytes)) != 0 || fstat(result.file_, &status) != 0 ||
             !result.map(bytes))
             return refused(errno);
@@ -112,8 +112,8 @@ public:
         // Another process may have that process number here, so the file is compared.
         struct stat status{};
         if (result.file_ < 0 || fstat(result.file_, &status) != 0) return refused(errno);
-        if (status.st_dev != t.device || status.st_ino != t.file ||
-            std::size_t(status.st_size) != bytes)
+        if (std::uint64_t(status.st_dev) != t.device || std::uint64_t(status.st_ino) != t.file ||
+            !is_size_of(bytes, std::size_t(status.st_size)))
             return refused(ENOENT);
         if (!result.map(bytes)) return refused(errno);
         return result;
@@ -161,7 +161,7 @@ public:
         constexpr std::size_t most = std::size_t(1) << 20;
         while (begin < end) {
             const std::size_t part = end - begin < most ? end - begin : most;
-            const int error = posix_fallocate(file, off_t(begin), off_t(part));
+            const int error = take_pages_of_file(file, begin, part);
             if (error != 0 && error != EINTR) return error;
             if (error == 0) begin += part;
         }
@@ -209,6 +209,14 @@ public:
     const ticket& how_to_open() const { return ticket_; }
 
 private:
+    // Writes a name of 29 characters. macOS takes no more than 31.
+    static void name(char (&path)[sizeof(ticket::path)], const std::uint64_t (&random)[2]) {
+        constexpr char digits[] = "0123456789abcdefghijklmnopqrstuv";
+        store(path, text("/hvd-"));
+        for (int i = 0; i < 24; ++i) path[5 + i] = digits[random[i / 12] >> (5 * (i % 12)) & 31];
+        path[29] = 0;
+    }
+
     // Without memory for another mapping the pages stay readable.
     void close_off(std::size_t begin, std::size_t end) noexcept {
         static_cast<void>(mprotect(static_cast<std::byte*>(data_) + begin, end - begin, PROT_NONE));

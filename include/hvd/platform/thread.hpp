@@ -36,7 +36,13 @@ private:
 // A mutex that its holder may lock again.
 class recursive_mutex {
 public:
-    recursive_mutex() = default;
+    recursive_mutex() {
+        pthread_mutexattr_t kind;
+        pthread_mutexattr_init(&kind);
+        pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
+        pthread_mutex_init(&handle_, &kind);
+        pthread_mutexattr_destroy(&kind);
+    }
     recursive_mutex(const recursive_mutex&) = delete;
     recursive_mutex& operator=(const recursive_mutex&) = delete;
     ~recursive_mutex() { pthread_mutex_destroy(&handle_); }
@@ -46,7 +52,7 @@ public:
     void unlock() { pthread_mutex_unlock(&handle_); }
 
 private:
-    pthread_mutex_t handle_ = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    pthread_mutex_t handle_;
 };
 
 // A condition variable for holders of a mutex.

@@ -10,7 +10,7 @@ template <>
 struct settings_of<communicator_options> {
     using o = communicator_options;
     using t = tuning_options;
-    static constexpr std::int64_t most_bytes = std::int64_t(4 * tuning::GiB);
+    static constexpr std::int64_t most_bytes = 4 * std::int64_t(tuning::GiB);
 
     static constexpr setting table[] = {
         unless_given("forever",

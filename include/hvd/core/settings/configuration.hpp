@@ -71,7 +71,7 @@ public:
             refuse_file(file);
         detail::environment_is_read().store(true);
         configuration made;
-        for (char** variable = environ; *variable != nullptr; ++variable) {
+        for (char** variable = detail::variables(); *variable != nullptr; ++variable) {
             const std::string_view all(*variable);
             const std::string_view name = all.substr(0, all.find('='));
             if (!name.starts_with("HVD_") || all.size() - name.size() < 2) continue;

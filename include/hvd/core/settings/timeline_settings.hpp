@@ -17,7 +17,7 @@ struct settings_of<timeline_options> {
         needed("disks with little room",
                in_bytes(entry<&o::max_bytes>("timeline.max_bytes", "HVD_TIMELINE_MAX_BYTES", "",
                                              "ends the recording when the file is as long"),
-                        65536, std::int64_t(1024 * tuning::GiB))),
+                        65536, 1024 * std::int64_t(tuning::GiB))),
         entry<&o::mark_units>("timeline.mark_units", "HVD_TIMELINE_MARK_UNITS",
                               "HOROVOD_TIMELINE_MARK_CYCLES",
                               "marks each unit of an engine, which is Horovod's cycle"),

@@ -13,6 +13,14 @@
 
 namespace hvd::inline v0::detail {
 
+// The variables of the environment. Libraries of macOS do not see `environ`.
+#if defined(__APPLE__)
+extern "C" char*** _NSGetEnviron();
+inline char** variables() { return *_NSGetEnviron(); }
+#else
+inline char** variables() { return environ; }
+#endif
+
 // True once the program has asked for settings of the environment.
 inline atomic<bool>& environment_is_read() {
     static atomic<bool> is_read{false};
@@ -106,7 +114,7 @@ inline bool is_named_by(std::string_view variable, slice<const std::string_view>
 [[gnu::cold]] inline void tell_unread_variables(int rank) {
     if (rank != 0) return;
     if (unread_variables_are_told().exchange(true)) return;
-    for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
+    for (char** variable = variables(); variable != nullptr && *variable != nullptr; ++variable) {
         const std::string_view all(*variable);
         const std::string_view name = all.substr(0, all.find('='));
         if (!name.starts_with("HVD_") || all.size() - name.size() < 2) continue;

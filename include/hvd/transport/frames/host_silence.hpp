@@ -49,8 +49,8 @@ public:
 private:
     static constexpr std::int64_t interval = 100 * tuning::millisecond;
 
-    time_point looked_ = 0;
-    int silent_ = 0;
+    [[maybe_unused]] time_point looked_ = 0;
+    [[maybe_unused]] int silent_ = 0;
     bool wants_probe_ = false;
 };
 
