@@ -56,7 +56,7 @@ constexpr std::size_t sizes_with_headers[] = {0, 1, 2,    3,    4,      6,     7
 // Element i of what rank `from` gives to rank `to`.
 int sent(int from, int to, std::size_t i) { return 1000 * from + 100 * to + int(i % 97); }
 
-// What the ranks give to each other: n elements each, or some more by rank.
+// The tensors of ranks that give to each other: n elements each, or some more by rank.
 struct uneven {
     std::size_t n;
     bool is_ragged;
