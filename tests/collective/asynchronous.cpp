@@ -588,9 +588,9 @@ TEST_CASE(
         std::vector<hvd::request> pending;
         for (auto& tensor : x) {
             if (comm.rank() == 0) {
-                pending.push_back(comm.allreduce_async(tensor, hvd::sum, {.timeout = 1200ms}));
+                pending.push_back(comm.allreduce_async(tensor, hvd::sum, {.timeout = 2500ms}));
             } else {
-                std::this_thread::sleep_for(400ms);
+                std::this_thread::sleep_for(700ms);
                 comm.allreduce(tensor, hvd::sum);
             }
         }

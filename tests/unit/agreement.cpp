@@ -429,7 +429,7 @@ TEST_CASE("bytes of another call are told from a header") {
     CHECK(accepted(last));
 
     // Each byte of these would be read as an index or a length, or has only one value.
-    for (std::size_t at = 0; at < offsetof(call_header, root); ++at) {
+    for (std::size_t at = 0; at < offsetof(call_header, took); ++at) {
         CAPTURE(at);
         call_header h = last;
         reinterpret_cast<unsigned char*>(&h)[at] = 0xee;
