@@ -111,7 +111,7 @@ TEST_CASE("the timeout of a tensor comes before the wait of an older one") {
 }
 
 TEST_CASE("a tensor that runs is neither stalled nor late, unless its unit is given back") {
-    pending_table all;
+    pending_table all{record_head{}};
     const auto add = [&](const char* name, time_point since, time_point limit) {
         pending_tensor tensor;
         tensor.since = since;

@@ -287,8 +287,13 @@ class ManyHosts(LauncherTest):
         self.wait_for_files("here.0", "here.1")
         os.kill(job.pid, signal.SIGSTOP)  # it reads no more
         (self.folder / "stopped").touch()
+        def is_writer(pid):
+            try:
+                return pathlib.Path(f"/proc/{pid}/comm").read_text() == "cat\n" and state_of(pid) == "S"
+            except OSError:  # it has ended meanwhile
+                return False
         def writer():
-            return next((pid for pid in processes_with(self.mark) if pathlib.Path(f"/proc/{pid}/comm").read_text() == "cat\n" and state_of(pid) == "S"), 0)
+            return next(filter(is_writer, processes_with(self.mark)), 0)
         seen = []
         def is_stuck():
             seen.append(writer())

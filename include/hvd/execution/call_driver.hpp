@@ -521,8 +521,9 @@ private:
             if (traits_.transport->found_death && traits_.note_death != nullptr)
                 traits_.note_death();
         }
-        // An elastic job tells it where it has lost a rank, too.
-        if (notice_.expired || (is_lost && question)) tell_last_calls(*calls_);
+        // An elastic job that goes on without a rank writes it where it was asked to.
+        if (notice_.expired || (is_lost && question && is_record_wanted()))
+            tell_last_calls(*calls_);
         calls_->fail();
         if (!is_message(op.entry.kind)) arrivals_.forget();
         try {

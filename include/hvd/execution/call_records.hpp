@@ -79,6 +79,11 @@ private:
     return path.add(all.substr(0, end)).add(".").add(rank).add(all.substr(end));
 }
 
+[[gnu::cold]] inline bool is_record_wanted() noexcept {
+    const char* const pattern = std::getenv("HVD_CALL_RECORD");
+    return pattern != nullptr && *pattern != 0;
+}
+
 // The rank of the first communicator that this process records.
 [[gnu::cold]] inline std::uint64_t first_recorded_rank() noexcept {
     record_head head{};

@@ -17,7 +17,7 @@ public:
     template <class T>
         requires std::is_integral_v<T>
     constexpr wide_integer(T value)
-        : low_(std::uint64_t(value)), high_(value < T() ? ~std::uint64_t(0) : 0) {}
+        : low_(std::uint64_t(value)), high_(is_below_0(value) ? ~std::uint64_t(0) : 0) {}
 
     template <class T>
         requires std::is_integral_v<T>
@@ -51,6 +51,12 @@ public:
 
 private:
     constexpr wide_integer(std::uint64_t low, std::uint64_t high) : low_(low), high_(high) {}
+
+    template <class T>
+    static constexpr bool is_below_0(T value) {
+        if constexpr (std::is_signed_v<T>) return value < 0;
+        else return false;
+    }
 
     // Divides digits of 32 bits, the highest first, as one does on paper.
     static constexpr wide_integer divide(const wide_integer& value, std::uint32_t by,
