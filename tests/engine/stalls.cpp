@@ -228,10 +228,7 @@ TEST_CASE("a stall_abort that is shorter than stall_warn holds, and nothing is w
         const auto next = [&] { e.allreduce("y", x, hvd::sum).wait(); };
         CHECK(has(text_of_end(next), "rank 0 gives up"));
     });
-    CHECK(!lines.empty());
-    for (const std::string& line : lines)
-        CHECK(line ==
-              "hvd: rank 0: its last tensors are #1 'late' of 16 bytes, which is in flight");
+    CHECK(lines.empty());
 }
 
 TEST_CASE("the timeout of a tensor or of a barrier names the ranks that are missing") {

@@ -46,8 +46,10 @@ public:
         }
     }
 
-    // The engine ends since a deadline has passed.
+    // The engine ends since a deadline has passed. Its error says for whom it has waited; the record
+    // is written where it was asked to.
     void tell_last_tensors() noexcept {
+        if (!is_record_wanted()) return;
         tell_record(rank(), [&](record_line& line) {
             const lock_guard lock(mutex_);
             add_last_tensors(line.add(": its last tensors are "), pending_.record(), 4);
