@@ -85,7 +85,7 @@ STAGES = [
      "packages": ["venv"], "cpu": [450, 450], "units": [21, 22]},
     {"name": "engine", "build": "clang", "parallel": 2, "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [150, 160], "units": [8, 7]},
     # Ranks and jobs that wait for a timeout need no processor.
-    {"name": "elastic", "build": "clang", "parallel": 3, "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [250, 320], "units": [7, 8]},
+    {"name": "elastic", "build": "clang", "parallel": 3, "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [250, 320], "units": [9, 10]},
     {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 4, "packages": ["network"], "cpu": [280, 420], "units": [13, 18]},
     {"name": "launcher", "build": "clang", "parallel": 3, "tests": ["launcher"], "packages": ["venv", "network", "sshd"], "packages_of_all": ["slurm"], "cpu": [220, 220], "units": [14, 14]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
@@ -100,7 +100,7 @@ STAGES = [
      "core_of": ["collective", "device"], "in_turns": {"device": 2}, "variables": FEW_RANKS,
      "cpu": [0, 600], "units": [0, 21]},
     {"name": "device", "build": "clang", "level": "all", "parallel": 2, "tests": ["device", "train.device*", "docs.from_nccl*"], "but": ["gpu"], "cpu": [0, 540], "units": [0, 28]},
-    {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer"], "packages": ["cmake"], "cpu": [0, 240], "units": [0, 5]},
+    {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer"], "packages": ["cmake"], "cpu": [0, 240], "units": [0, 8]},
     {"name": "docs", "build": "clang", "parallel": 2, "tests": ["docs"], "but": ["emulated"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [250, 320], "units": [10, 11]},
     {"name": "examples", "build": "clang", "level": "all", "tests": ["examples"], "but": ["examples.torch*", "examples.dlib*"], "cpu": [0, 320], "units": [0, 16]},
     {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [0, 200], "units": [0, 6]},
