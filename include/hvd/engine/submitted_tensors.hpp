@@ -46,8 +46,8 @@ public:
         }
     }
 
-    // The engine ends since a deadline has passed. Its error says for whom it has waited; the record
-    // is written where it was asked to.
+    // The engine ends since a deadline has passed. Its error says for whom it has waited. The
+    // record is written where it was asked for.
     void tell_last_tensors() noexcept {
         if (!is_record_wanted()) return;
         tell_record(rank(), [&](record_line& line) {
