@@ -21,7 +21,7 @@ packages() {
     # What the tests of a stage need (tools/test/stages.py).
     base) echo g++ ninja-build meson pkg-config python3 doctest-dev nlohmann-json3-dev lld ccache ;;
     mpi) echo openmpi-bin libopenmpi-dev libboost-mpi-dev libboost-serialization-dev ;;
-    libraries) echo libeigen3-dev libfmt-dev libcli11-dev zlib1g-dev libdlpack-dev libssl-dev "$(where_known libyaml-cpp-dev)" "$(where_known libgloo-dev)" ;;
+    libraries) echo libeigen3-dev libfmt-dev libcli11-dev zlib1g-dev libdlpack-dev libssl-dev "$(where_known libyaml-cpp-dev)" "$(where_known libgloo-dev)" "$(where_known relacy-dev)" ;;
     format-check) where_known clang-format-19 ;;
     torch) where_known libtorch-dev ;;
     dlib) where_known libdlib-dev ;;
