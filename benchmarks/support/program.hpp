@@ -26,6 +26,7 @@ using json = nlohmann::ordered_json;
 struct options {
     int threads = 0;
     bool bind = false;
+    bool funneled = false;
     int loops = 0;
     std::string file;
     effort work{.seconds = 0.5};
@@ -38,6 +39,8 @@ inline void add_options(CLI::App& app, options& o) {
 #if HVD_WITH_MPI
     app.add_option("--threads", o.threads, "ranks as threads of this process (0: MPI's world)")
         ->check(CLI::NonNegativeNumber);
+    app.add_flag("--funneled", o.funneled,
+                 "ask MPI for the level FUNNELED: calls are driven by each other, by no thread");
 #else
     o.threads = 2;
     app.add_option("--threads", o.threads, "ranks, which are threads: this build has no MPI")
@@ -160,7 +163,8 @@ int on_ranks(const options& o, [[maybe_unused]] int argc, [[maybe_unused]] char*
         body(comm);
     };
 #if HVD_WITH_MPI
-    hvd::mpi_environment environment(argc, argv);
+    const auto level = o.funneled ? hvd::thread_level::funneled : hvd::thread_level::multiple;
+    hvd::mpi_environment environment(argc, argv, {.threads = level});
     if (o.threads == 0) {
         auto world = hvd::communicator<hvd::mpi>::world(o.communicator);
         one_rank(world);

@@ -23,8 +23,9 @@ struct call_queue : counted {
     void (*drain)(call_queue&) noexcept = nullptr;
     // Ends the progress thread; no call is under way.
     void (*stop)(call_queue&) noexcept = nullptr;
-    // Advances the calls as far as possible without waiting, where no thread does.
-    void (*drive)(call_queue&) = nullptr;
+    // Advances the calls as far as possible, where no thread does. It does not wait, or only for
+    // some microseconds at a time, if it is patient.
+    void (*drive)(call_queue&, bool is_patient) = nullptr;
     // Resumes coroutines whose calls are complete, on this thread.
     std::size_t (*run_ready)(call_queue&) = nullptr;
 };
@@ -156,11 +157,11 @@ public:
 
     // Where no thread does that, the queue goes on as far as it can without waiting. A failure is
     // that of a call, and for its request.
-    void make_progress() {
+    void make_progress(bool is_patient = false) {
         if (fork_.in_child()) throw_ended("progress");
         if (traits_.threaded) return;
         const session_use use(user_, "progress");
-        if (queue_) queue_->drive(*queue_);
+        if (queue_) queue_->drive(*queue_, is_patient);
     }
 
     shared<call_queue>& queue() noexcept { return queue_; }
@@ -172,6 +173,12 @@ public:
     // Who comes last, if an observer wants to know. For the thread that makes calls progress.
     const lateness& late() const noexcept { return arrivals_.late(); }
     bool threaded() const noexcept { return traits_.threaded; }
+    // The rounds of calls that advance() has ended.
+    std::uint64_t rounds() const noexcept { return rounds_; }
+    // A rank that waits keeps no other rank from its processor.
+    bool may_spin() const noexcept {
+        return traits_.transport && traits_.transport->processors_each > 0;
+    }
     bool is_broken() const noexcept { return is_broken_.load(); }
     call_record& record() const noexcept { return *calls_; }
 
@@ -349,6 +356,7 @@ public:
                         t.while_waiting([&] { look_while_waiting(t, op, limit, is_awaited); });
                         return false;
                     }
+                    ++rounds_;
                     notice_.begin_round();
                     end_looks(t);
                 } while (!proceed(t, op));
@@ -611,6 +619,7 @@ private:
     fork_guard fork_;
     bool packs_ = false, packed_ = false;  // for the call under way
     std::size_t step_ = 0;
+    std::uint64_t rounds_ = 0;
     time_point made_ = 0;  // when the call under way was made, if it is asynchronous
     stop_signs stop_;
     const kept_record<call_record> record_;

@@ -153,7 +153,9 @@ public:
     explicit progress(call_driver& owner) : owner_(owner) {
         drain = [](call_queue& self) noexcept { static_cast<progress&>(self).finish_all(); };
         stop = [](call_queue& self) noexcept { static_cast<progress&>(self).end(); };
-        drive = [](call_queue& self) { static_cast<progress&>(self).drive_calls(); };
+        drive = [](call_queue& self, bool is_patient) {
+            static_cast<progress&>(self).drive_calls(is_patient);
+        };
         run_ready = [](call_queue& self) { return static_cast<progress&>(self).resume_ready(); };
     }
     ~progress() { end(); }
@@ -180,15 +182,17 @@ public:
         if (owner_.observing().call != nullptr) call->made = quick_now();
         if (!worker_ && owner_.threaded()) worker_ = thread([this] { serve(); });
         append(call);
-        drive_calls();
+        drive_calls(true);
     }
 
     // Without a progress thread: nobody waits for these calls yet. The calls of direct<> wait for
     // their peers inside the library.
-    void drive_calls() {
+    void drive_calls(bool is_patient) {
         if (worker_ || !owner_.compares_calls()) return;
+        patience left(patience_, is_patient && owner_.may_spin());
         while (const shared<queued> head = front())
-            if (!advance(*head, false)) return;
+            while (!advance(*head, false))
+                if (!left.goes_on(owner_.rounds())) return;
     }
 
     bool test(queued& call) {
@@ -266,6 +270,37 @@ public:
     }
 
 private:
+    // How long calls are driven in which nothing goes on. The peers drive them at about the same
+    // time, and a message is under way for some microseconds. The span grows where that has paid.
+    class patience {
+    public:
+        patience(std::int64_t& span, bool is_there) : span_(span), is_there_(is_there) {}
+
+        // Asked when the call that is driven waits: true if it is to be driven further.
+        bool goes_on(std::uint64_t rounds) {
+            if (!is_there_) return false;
+            const time_point time = now();
+            if (rounds != rounds_) {
+                pays_ = pays_ || waits_since_ != 0;
+                rounds_ = rounds;
+                waits_since_ = 0;
+            }
+            if (waits_since_ == 0) waits_since_ = time;
+            if (time - waits_since_ <= span_) return true;
+            span_ = pays_ ? 2 * span_ : span_ / 2;
+            if (span_ > tuning::most_patience) span_ = tuning::most_patience;
+            if (span_ < tuning::least_patience) span_ = tuning::least_patience;
+            return false;
+        }
+
+    private:
+        std::int64_t& span_;
+        const bool is_there_;
+        bool pays_ = false;
+        std::uint64_t rounds_ = 0;
+        time_point waits_since_ = 0;
+    };
+
     static constexpr std::string_view destroyed_inside =
         "hvd: the request of this call was destroyed inside another call of its communicator";
 
@@ -414,6 +449,7 @@ private:
     condition changed_;  // signals changes of the queue and of complete calls
     shared<queued> first_, last_;
     bool under_way_ = false;  // the first call has begun, without a progress thread
+    std::int64_t patience_ = tuning::most_patience;
     coroutine_list waiting_;
     bool stopping_ = false;
     thread worker_;

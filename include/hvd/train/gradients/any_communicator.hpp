@@ -45,7 +45,7 @@ public:
     // False if the backend tells the peers nothing of a call that this rank refuses.
     bool tells_peers() const { return static_cast<const call_driver&>(*session_).compares_calls(); }
 
-    void make_progress() { static_cast<call_driver&>(*session_).make_progress(); }
+    void make_progress() { static_cast<call_driver&>(*session_).make_progress(true); }
 
 private:
     friend struct access;
