@@ -71,10 +71,9 @@ public:
                 make_results(results, list);
                 fused_memory& memory = own().work().fused;
                 list_tensors(list, memory.tensors);
-                return fused_gather_call(memory, o);
+                return filled_fused<decltype(results), fused_gather_call>(results, memory, o);
             });
             run_call(self(), call, o);
-            fill_all(results, call);
         }
         return results;
     }

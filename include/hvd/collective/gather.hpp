@@ -63,10 +63,10 @@ public:
                 make_results(results, list);
                 fused_memory& memory = own().work().fused;
                 list_tensors(list, memory.tensors);
-                return fused_gather_call(memory, o, at(r));
+                return filled_fused<decltype(results), fused_gather_call>(results, memory, o,
+                                                                          at(r));
             });
             run_call(self(), call, o);
-            if (call.receives) fill_all(results, call);
         }
         return results;
     }

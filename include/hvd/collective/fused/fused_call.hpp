@@ -157,18 +157,36 @@ void fill_all(std::tuple<R...>& results, const fused_call& call) {
     for_each_result(results, [&](auto& result) { fill(result, call, t++); });
 }
 
-// A call into new memory that outlives the function that makes it.
+// Makes the new memory where all ranks learn whether a rank has none.
+template <class Results, class Call>
+void take_into(Results& results, Call& call) {
+    call.results = &results;
+    call.op.take = [](void* self) {
+        auto& that = static_cast<Call&>(*static_cast<fused_call*>(self));
+        fill_all(*that.results, that);
+    };
+}
+
+// A call into new memory. A rank that receives nothing takes nothing.
+template <class Results, class Call>
+struct filled_fused : Call {
+    Results* results;
+
+    template <class... A>
+    filled_fused(Results& to, A&&... arguments) : Call(std::forward<A>(arguments)...) {
+        if (this->receives()) take_into(to, *this);
+    }
+};
+
+// The same, which outlives the function that makes it.
 template <class Results, class Call>
 struct kept_fused : with_memory<Call> {
-    Results& results;
+    Results* results;
 
     template <class... A>
     kept_fused(fused_memory own, Results& to, A&&... arguments)
-        : with_memory<Call>(std::move(own), std::forward<A>(arguments)...), results(to) {
-        this->op.unpack = [](void* self, operation&) {
-            auto& that = static_cast<kept_fused&>(*static_cast<fused_call*>(self));
-            fill_all(that.results, that);
-        };
+        : with_memory<Call>(std::move(own), std::forward<A>(arguments)...) {
+        if (this->receives()) take_into(to, *this);
     }
 };
 

@@ -35,6 +35,8 @@ struct fused_distribute_call : fused_call {
         if (sends_ && !op.entry.refused) lay_out();
     }
 
+    static constexpr bool receives() { return true; }
+
 protected:
     // An input may be its output: alltoall's as a whole, that of a scatter by the slice of this
     // rank. They overlap in no other way.
@@ -156,10 +158,10 @@ void run_fused_distribute(Comm& comm, collective kind, const List& list, Results
         make_results(results, list);
         fused_memory& memory = own.work().fused;
         list_tensors(list, memory.tensors);
-        return fused_distribute_call(memory, &own.work(), kind, r, own.rank(), own.size(), o);
+        return filled_fused<Results, fused_distribute_call>(results, memory, &own.work(), kind, r,
+                                                            own.rank(), own.size(), o);
     });
     run_call(comm, call, o);
-    fill_all(results, call);
 }
 
 template <class Comm, class List, class Outs>

@@ -17,10 +17,8 @@ struct receivers {
 
 // Gathers many tensors as one message per rank.
 struct fused_gather_call : fused_call {
-    const bool receives;
-
     fused_gather_call(fused_memory& m, const options& o, const receivers& to = {})
-        : fused_call(m), receives(to.has_this_rank()) {
+        : fused_call(m), receives_(to.has_this_rank()) {
         describe(to.kind, o.name);
         if (to.kind == collective::gather) check_root(to.one.rank, to.size);
         check_tensors(memory.tensors, "fuse()");
@@ -34,12 +32,18 @@ struct fused_gather_call : fused_call {
             auto& that = static_cast<fused_gather_call&>(*static_cast<fused_call*>(self));
             that.pack_message(that.memory.input.data(), [](const tensor_ref& t) { return t; });
         };
-        if (!receives) return;
+        op.take = [](void*) {};  // the ranks learn from each other whether they had memory
+        if (!receives_) return;
         op.provide = [](void* self, slice<const std::size_t> counts) {
             auto& that = static_cast<fused_gather_call&>(*static_cast<fused_call*>(self));
             return that.fused_call::provide(counts.size(), counts);
         };
     }
+
+    bool receives() const { return receives_; }
+
+private:
+    const bool receives_;
 };
 
 // Gathers into the caller's tensors, which `memory` has, too. It also serves plans, which allocate
@@ -47,8 +51,7 @@ struct fused_gather_call : fused_call {
 struct fused_gather_into_call : fused_gather_call {
     fused_gather_into_call(fused_memory& m, int rank, const options& o, const receivers& to = {})
         : fused_gather_call(m, o, to) {
-        if (receives) set_outputs("gather", rank);
-        else op.take = [](void*) {};  // the outputs are ignored
+        if (receives()) set_outputs("gather", rank);
     }
 };
 
