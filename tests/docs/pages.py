@@ -16,7 +16,7 @@
   pictures              docs/images/*.svg are what draw.py draws; benchmarks.svg has the figures of docs/benchmarks.md
   tests                 docs/horovod_behaviours.md names tests that exist, and has each row of its table filled
   snippets              every @snippet of the headers exists
-  site                  the site is built without warnings, with each public name
+  site                  the site is built without warnings; its search has each public name, and it shows its version
   programs BUILD_ROOT TARGET [MPICXX MPIEXEC...]
                         the programs of the pages compile and run, those with MPI as README.md says
   errors PROGRAM BACKEND [MPIEXEC...]
@@ -24,6 +24,7 @@
 """
 
 import filecmp
+import json
 import os
 import pathlib
 import re
@@ -311,18 +312,26 @@ def check_programs(root, build_root, like, mpicxx=None, *mpiexec):
 
 def check_site(root):
     """Builds the site as ./run docs does."""
-    if not shutil.which("doxygen"):
-        print("doxygen is not installed; ./run docs installs it")
+    import site_pages
+    if not shutil.which("doxygen") or not site_pages.LUNR.is_file():
+        print("doxygen or libjs-lunr is not installed; ./run docs installs them")
         sys.exit(77)
     with tempfile.TemporaryDirectory() as name:
         if run([sys.executable, root / "tools/docs/site_pages.py", name, root]).returncode != 0:
             yield "doxygen failed or warned"
             return
-        index = "".join(file.read_text() for file in pathlib.Path(name).glob("html/search/all_*.js"))
+        site = pathlib.Path(name) / "html"
+        data = json.loads((site / "search_data.js").read_text().partition(" = ")[2].rstrip(";\n"))
+        found = {f"{scope}::{word}" for word, scope, address in data["names"] if (site / address.partition("#")[0]).is_file()}
         names = public_names(root)
-        print(f"{len(names)} public names")
-        yield from (f"the site has no {name}, of {header}" for name, header in names.items()
-                    if not re.search(rf'\["{name.rpartition("::")[2]}", \[.*?"({name.rpartition("::")[0]}"|{name}\b)', index))
+        print(f"{len(names)} public names, {len(found)} in the search, {len(data['sections'])} sections")
+        yield from (f"the search has no {name}, of {header}" for name, header in names.items() if name not in found)
+        version = re.search(r'HVD_VERSION_STRING "(.*)"', (root / "include/hvd/version.hpp").read_text())[1]
+        if not re.search(rf'id="projectnumber">(&#160;|\s)*{re.escape(version)}<', (site / "index.html").read_text()):
+            yield f"the site does not show version {version}"
+        for page in site.glob("*.html"):
+            if not page.name.endswith("_source.html") and re.search(r'class="fragment".*<a class="code[^>]*>world</a>[(.]', page.read_text()):
+                yield f"{page.name}: the variable world of an example leads to hvd::world()"
 
 
 def check_errors(root, program, backend, *mpiexec):

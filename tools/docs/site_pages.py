@@ -12,9 +12,15 @@ import shutil
 import subprocess
 import sys
 
+import links_of_code
+import modules
 import search_index
 
 THEME = pathlib.Path("/usr/share/doxygen-awesome-css")
+LUNR = pathlib.Path("/usr/share/javascript/lunr/lunr.min.js")
+SEARCH = """  <td><div id="MSearchBox" class="hvd"><input id="hvd-search" type="search" placeholder="Search" aria-label="Search" autocomplete="off"/>
+   <ul id="hvd-found" aria-label="Search results" hidden></ul></div></td>
+"""
 
 # The navigation. A page in docs/ or examples/ that is not listed is an error. A listed page that does not exist is left out.
 SECTIONS = {
@@ -27,7 +33,7 @@ SECTIONS = {
                "docs/testing.md", "docs/adding_a_backend.md", "docs/benchmarks.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"],
 }
 REFERENCE = """<tab type="usergroup" visible="yes" title="Reference">
-  <tab type="user" visible="yes" url="@ref hvd" title="Functions and values"/>
+  <tab type="modules" visible="yes" title="Modules"/>
   <tab type="classlist" visible="yes" title="Classes"/>
   <tab type="concepts" visible="yes" title="Concepts"/>
   <tab type="classindex" visible="yes" title="Index of classes"/>
@@ -131,7 +137,7 @@ class Site:
         for number, part in enumerate(re.split(r"^##+ ", text, flags=re.M)):
             heading, _, body = part.partition("\n") if number else ("", "", part)
             address = f"{name}.html" + (f"#{name}-{slug(heading)}" if heading else "")
-            self.searched.append((self.title(page), heading.replace("`", ""), address, re.sub(r"\]\([^)]*\)|<!--.*?-->", "", body)))
+            self.searched.append((self.title(page), heading, address, body))
 
     def sections(self):
         """Writes a page for each section of the navigation, above its pages."""
@@ -140,7 +146,7 @@ class Site:
             (self.copies / f"{section_identifier(title)}.dox").write_text(
                 f"/** @page {section_identifier(title)} {title}\n{subpages}\n*/\n")
         examples = "\n".join(f"/** @example {source} */" for source in sorted(self.sources))
-        (self.copies / "examples.dox").write_text(examples + "\n")
+        (self.copies / "examples.dox").write_text(examples + "\n" + modules.groups())
 
     def layout(self):
         subprocess.run(["doxygen", "-l", self.folder / "layout.xml"], check=True, stdout=subprocess.DEVNULL)
@@ -151,6 +157,8 @@ class Site:
         text = (self.folder / "layout.xml").read_text()
         tabs = "\n".join([*tabs, REFERENCE])
         text = re.sub(r"<navindex>.*</navindex>", lambda _: f"<navindex>\n{tabs}\n</navindex>", text, flags=re.S)
+        # The modules list the functions, types and values of a namespace.
+        text = re.sub(r"(<namespace>.*?<memberdecl>)(.*?)(</memberdecl>)", r'\1<nestednamespaces visible="yes" title=""/>\3', text, flags=re.S)
         # A class is described before its members are listed.
         described = '<detaileddescription title=""/>'
         text = re.sub(rf"(<class>.*?<briefdescription [^>]*>)(.*?){described}", rf"\1{described}\2", text, flags=re.S)
@@ -160,19 +168,27 @@ class Site:
         found = re.search(r"^# (.*)$", page.read_text(), re.M)
         return found[1] if found else "Licence"
 
-    def theme(self):
-        """Returns the settings for doxygen-awesome if it is installed. Without it the site looks as Doxygen makes it."""
-        if not THEME.is_dir():
-            return ""
+    def header(self):
+        """Returns the settings for the head of each page: the search, and doxygen-awesome if it is installed."""
         header = self.folder / "header.html"
         subprocess.run(["doxygen", "-w", "html", header, self.folder / "footer.html", self.folder / "style.css"], check=True,
                        stdout=subprocess.DEVNULL)
-        scripts = ["doxygen-awesome-darkmode-toggle.js", "doxygen-awesome-fragment-copy-button.js", "doxygen-awesome-paragraph-link.js"]
-        begin = "DoxygenAwesomeDarkModeToggle.init();DoxygenAwesomeFragmentCopyButton.init();DoxygenAwesomeParagraphLink.init();"
-        lines = "".join(f'<script src="$relpath^{script}"></script>\n' for script in scripts)
-        header.write_text(header.read_text().replace("</head>", f"{lines}<script>{begin}</script>\n</head>"))
-        return (f"HTML_HEADER = {header}\nHTML_EXTRA_STYLESHEET = {THEME / 'doxygen-awesome.css'}\n"
-                f"HTML_EXTRA_FILES = {' '.join(str(THEME / script) for script in scripts)}\n")
+        scripts = [LUNR, self.root / "tools/docs/search.js"]
+        themes = [THEME / f"doxygen-awesome-{name}.js" for name in ("darkmode-toggle", "fragment-copy-button", "paragraph-link")] if THEME.is_dir() else []
+        begin = "".join(f"{name}.init();" for name in ("DoxygenAwesomeDarkModeToggle", "DoxygenAwesomeFragmentCopyButton", "DoxygenAwesomeParagraphLink")) if themes else ""
+        names = ["search_data.js", *(script.name for script in scripts + themes)]
+        lines = "".join(f'<script src="$relpath^{name}"></script>\n' for name in names)
+        text = header.read_text().replace("</head>", f"<script>const hvdSiteRoot = '$relpath^';</script>\n{lines}<script>{begin}</script>\n</head>")
+        text = text.replace('<html xmlns="http://www.w3.org/1999/xhtml">', '<html xmlns="http://www.w3.org/1999/xhtml" lang="en">')
+        text = re.sub(r"  <!--BEGIN DISABLE_INDEX-->\n   <!--BEGIN SEARCHENGINE-->.*?<!--END DISABLE_INDEX-->\n", lambda _: SEARCH, text, flags=re.S)
+        if SEARCH not in text:
+            raise Failure("this Doxygen's header has no place for the search")
+        header.write_text(text)
+        style = f"HTML_EXTRA_STYLESHEET = {THEME / 'doxygen-awesome.css'}\n" if themes else ""
+        return f"HTML_HEADER = {header}\n{style}HTML_EXTRA_FILES = {' '.join(map(str, scripts + themes))}\n"
+
+    def version(self):
+        return re.search(r'HVD_VERSION_STRING "(.*)"', (self.root / "include/hvd/version.hpp").read_text())[1]
 
     def make(self):
         for made in (self.copies, self.folder / "html"):
@@ -182,14 +198,17 @@ class Site:
             self.copy(page)
         self.sections()
         self.layout()
-        settings = (self.root / "tools/docs/Doxyfile").read_text() + self.theme()
+        settings = (self.root / "tools/docs/Doxyfile").read_text() + self.header()
         settings += f"OUTPUT_DIRECTORY = {self.folder}\nLAYOUT_FILE = {self.folder / 'layout.xml'}\nINPUT += {self.copies}\n"
         settings += f"HTML_EXTRA_STYLESHEET += {self.root / 'tools/docs/site.css'}\n"
         settings += f"USE_MDFILE_AS_MAINPAGE = {self.copies / 'README.md'}\n"
         settings += f"HTML_EXTRA_FILES += {' '.join(map(str, sorted(self.images)))}\n"
+        settings += f"PROJECT_NUMBER = {self.version()}\nGENERATE_TAGFILE = {self.folder / 'hvd.tag'}\n"
+        settings += modules.filters(self.folder, self.root)
         (self.folder / "Doxyfile").write_text(settings)
         subprocess.run(["doxygen", self.folder / "Doxyfile"], cwd=self.root, check=True)
-        search_index.extend(self.folder / "html/search", self.searched)
+        links_of_code.mend(self.folder / "html")
+        search_index.write(self.folder / "html", self.searched, self.folder / "hvd.tag")
 
 
 if __name__ == "__main__":
