@@ -12,6 +12,8 @@
   names                 the files of its table of questions define the functions beside them, and those of the ways theirs
   rooms                 the tables of rooms are made of the list in tools/docs/rooms.py
   surface               docs/surface.md is made of the headers, and has each public name; pages and examples include doors alone
+  options               docs/reference/options.md is made of the headers, and each member has a meaning
+  compile_errors        docs/reference/compile_errors.md is made of the programs that must not compile
   commands              each ./run command exists
   pictures              docs/images/*.svg are what draw.py draws; benchmarks.svg has the figures of docs/benchmarks.md
   tests                 docs/horovod_behaviours.md names tests that exist, and has each row of its table filled
@@ -29,6 +31,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -36,7 +39,9 @@ import textwrap
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/docs"))
 
+import compile_errors  # noqa: E402
 import names_of_others  # noqa: E402
+import options  # noqa: E402
 import rooms  # noqa: E402
 import surface  # noqa: E402
 from public_names import defined_names, public_names  # noqa: E402
@@ -47,7 +52,7 @@ BLOCK = re.compile(r"^(?:<!-- (?P<comment>.*?) -->\n)?```(?P<language>\w+)\n(?P<
 
 
 def pages(root):
-    return [root / "README.md", root / "CHANGELOG.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md")),
+    return [root / "README.md", root / "CHANGELOG.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md")),
             *sorted(root.glob("examples/*/README.md"))]
 
 
@@ -79,8 +84,8 @@ def spaceless(text):
 
 def check_code(root):
     for page in pages(root):
-        for block in blocks(page, "cpp"):
-            if is_program(block):
+        for block in [*blocks(page, "cpp"), *blocks(page, "c")]:
+            if is_program(block) and block["language"] == "cpp":
                 continue
             first = block["text"].split("\n", 1)[0]
             file, _, name = (block["comment"] or "").partition(" ")
@@ -209,6 +214,22 @@ def check_surface(root):
                 yield f"{file.relative_to(root)} includes hvd/{name}, which is behind a door"
 
 
+def check_options(root):
+    page = (root / "docs/reference/options.md").read_text()
+    if page != options.page(root):
+        yield "docs/reference/options.md is not as tools/docs/options.py writes it"
+    yield from (f"docs/reference/options.md: a member without a comment: {row}" for row in re.findall(r"^.*\|  \|$", page, re.M))
+    structs = options.structs(root)
+    yield from (f"docs/reference/options.md lacks {name}" for name in public_names(root)
+                if re.search(r"_options$|::options$", name) and name not in structs and name not in options.LEFT_OUT)
+
+
+def check_compile_errors(root):
+    page = (root / "docs/reference/compile_errors.md").read_text()
+    if page != compile_errors.page(root):
+        yield "docs/reference/compile_errors.md is not as tools/docs/compile_errors.py writes it"
+
+
 def check_commands(root):
     known = subprocess.run([root / "run", "help"], capture_output=True, text=True, check=True).stdout
     commands = set(re.findall(r"^\./run ([\w-]+)", known, re.M))
@@ -308,6 +329,24 @@ def check_programs(root, build_root, like, mpicxx=None, *mpiexec):
                 for said in re.findall(r"//\s*(\d+ ranks: .*)$", block["text"], re.M):
                     if said not in result.stdout:
                         yield f"{page.name}: program {number} does not print: {said}"
+        yield from check_trainer_in_c(root, folder, compiler)
+
+
+def check_trainer_in_c(root, folder, compiler):
+    """The trainer of docs/guide/from_c.md, on two ranks."""
+    source = root / "tests/docs/c_trainer"
+    if run(["cc", "-std=c11", "-c", source / "train.c", "-o", folder / "c.o"]).returncode != 0 or run(
+            [*compiler.command, source / "data_parallel.cpp", folder / "c.o", "-o", folder / "c_trainer", "-pthread"]).returncode != 0:
+        yield "the trainer in C does not compile"
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    job = dict(os.environ, HVD_SIZE="2", HVD_RENDEZVOUS=place, HVD_SECRET="7" * 64)
+    ranks = [subprocess.Popen([folder / "c_trainer"], env=job | {"HVD_RANK": rank}, stdout=subprocess.PIPE, text=True) for rank in "01"]
+    said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    if said != ["y = 1.00 + 3.00 x\n", ""] or any(rank.returncode for rank in ranks):
+        yield f"the trainer in C printed {said} and returned {[rank.returncode for rank in ranks]}"
 
 
 def check_site(root):

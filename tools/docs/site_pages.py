@@ -24,15 +24,22 @@ SEARCH = """  <td><div id="MSearchBox" class="hvd"><input id="hvd-search" type="
 
 # The navigation. A page in docs/ or examples/ that is not listed is an error. A listed page that does not exist is left out.
 SECTIONS = {
-    "Guide": ["docs/training.md", "docs/data.md", "docs/data_service.md", "docs/in_your_framework.md", "docs/concepts.md", "docs/engine.md", "docs/observing.md", "docs/statistics.md", "docs/your_own_types.md", "docs/device.md", "docs/errors.md", "docs/launching.md", "docs/tcp.md", "docs/elastic.md", "docs/tuning.md", "docs/surface.md",
-              "docs/determinism.md", "docs/questions.md"],
-    "Coming from elsewhere": ["docs/from_mpi.md", "docs/from_horovod.md", "docs/from_pytorch.md", "docs/from_nccl.md", "docs/comparison.md", "docs/horovod_behaviours.md"],
+    "Guide": ["docs/guide/train_on_all_ranks.md", "docs/guide/overlap.md", "docs/guide/mixed_precision.md", "docs/guide/save_and_resume.md",
+              "docs/guide/learning_rate.md", "docs/guide/gradient_accumulation.md", "docs/guide/loading_data.md", "docs/guide/uneven_data.md",
+              "docs/guide/sparse_tables.md", "docs/guide/elastic_jobs.md", "docs/guide/when_it_hangs.md", "docs/guide/when_it_is_slow.md",
+              "docs/guide/many_machines.md", "docs/guide/with_libraries.md", "docs/guide/your_own_engine.md", "docs/guide/one_flat_buffer.md",
+              "docs/guide/from_c.md", "docs/guide/compiled_form.md", "docs/guide/reproduce.md", "docs/questions.md", "docs/install.md", "docs/containers.md"],
+    "Coming from elsewhere": ["docs/from_horovod.md", "docs/from_pytorch.md", "docs/from_mpi.md", "docs/from_nccl.md", "docs/in_your_framework.md", "docs/comparison.md"],
+    "Subjects": ["docs/concepts.md", "docs/training.md", "docs/data.md", "docs/data_service.md", "docs/engine.md", "docs/device.md", "docs/elastic.md",
+                 "docs/launching.md", "docs/tcp.md", "docs/observing.md", "docs/statistics.md", "docs/your_own_types.md", "docs/determinism.md", "docs/scaling.md"],
+    "Reference": ["docs/reference/options.md", "docs/tuning.md", "docs/errors.md", "docs/reference/compile_errors.md", "docs/surface.md", "docs/horovod_behaviours.md"],
     "Examples": ["examples/fashion_mnist/README.md", "examples/torch_mnist/README.md", "examples/dlib_mnist/README.md", "examples/word2vec/README.md", "examples/augment/README.md",
                  "examples/custom_engine/README.md", "examples/inference/README.md"],
+    "Figures": ["docs/benchmarks.md", "docs/log/allreduce.md", "docs/log/nodes.md", "docs/log/other.md", "docs/log/training.md", "docs/log/elastic.md"],
     "Inside": ["docs/internals.md", "docs/way_of_a_gradient.md", "docs/way_of_a_named_tensor.md", "docs/way_of_a_commit.md", "docs/way_of_a_device_call.md",
-               "docs/testing.md", "docs/adding_a_backend.md", "docs/benchmarks.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"],
+               "docs/testing.md", "docs/adding_a_backend.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"],
 }
-REFERENCE = """<tab type="usergroup" visible="yes" title="Reference">
+REFERENCE = """<tab type="usergroup" visible="yes" title="API">
   <tab type="modules" visible="yes" title="Modules"/>
   <tab type="classlist" visible="yes" title="Classes"/>
   <tab type="concepts" visible="yes" title="Concepts"/>
@@ -75,7 +82,7 @@ class Site:
         self.sources, self.images, self.searched = set(), set(), []
         self.pages = {title: [root / page for page in pages if (root / page).is_file()] for title, pages in SECTIONS.items()}
         listed = {page for pages in self.pages.values() for page in pages}
-        if missing := [page for page in [*root.glob("docs/*.md"), *root.glob("examples/*/README.md")] if page not in listed]:
+        if missing := [page for page in [*root.glob("docs/**/*.md"), *root.glob("examples/*/README.md")] if page not in listed]:
             raise Failure("these pages have no place in the navigation (SECTIONS in tools/docs/site_pages.py): " + ", ".join(map(str, missing)))
         self.known = listed | {root / "README.md"}
 
