@@ -48,7 +48,7 @@ from public_names import defined_names, public_names  # noqa: E402
 
 FEWEST_QUESTIONS = 60
 CELLS = r"^\|[^|]*\|(.*)\|$"
-BLOCK = re.compile(r"^(?:<!-- (?P<comment>.*?) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"^(?:<!-- (?P<comment>[^\n]*?) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 
 
 def pages(root):

@@ -57,14 +57,24 @@ def groups():
     return "".join(f"/** @defgroup {identifier(module)} {module.title}\n{module.holds} */\n" for module in MODULES)
 
 
+def of_header(header):
+    """Returns the identifier of the module of a header, whose path is relative to the root, or None."""
+    folder = str(header).removeprefix("include/hvd/")
+    fitting = [module for module in MODULES if folder.startswith(module.folder + "/")]
+    return identifier(max(fitting, key=lambda module: len(module.folder))) if fitting else None
+
+
 def filters(folder, root):
     """Writes an edit for each module to a folder, and returns Doxygen's setting that applies them."""
     lines = []
     # Doxygen takes the first pattern that fits, so a folder inside another one comes before it.
     for module in sorted(MODULES, key=lambda module: -module.folder.count("/")):
-        edit = folder / f"{identifier(module)}.sed"
-        edit.write_text(rf"s/^(\}}  \/\/ namespace hvd::inline v0(::data|::elastic)?)$/\/** @}} *\/ \1/" "\n"
-                        rf"s/^(namespace hvd::inline v0(::data|::elastic)? \{{)$/\1 \/** @addtogroup {identifier(module)} *\/ \/** @{{ *\//" "\n")
+        edit, end = folder / f"{identifier(module)}.sed", r"\/** @} *\/"
+        begin = rf"\/** @addtogroup {identifier(module)} *\/ \/** @{{ *\/"
+        edit.write_text(rf"s/^(\}}  \/\/ namespace hvd::inline v0(::data|::elastic)?)$/{end} \1/" "\n"
+                        rf"s/^(namespace hvd::inline v0(::data|::elastic)? \{{)$/\1 {begin}/" "\n"
+                        rf"s/^(namespace (codec|data|elastic|op|optimizers) \{{)$/{end} \1 {begin}/" "\n"
+                        rf"s/^(\}})  \/\/ namespace (codec|data|elastic|op|optimizers)$/{end} \1 {begin}/" "\n")
         lines.append(f'*/include/hvd/{module.folder}/*.hpp="sed -E -f {edit} -f {root / "tools/docs/headers.sed"}"')
     lines.append(f'*.hpp="sed -E -f {root / "tools/docs/headers.sed"}"')
     return "FILTER_PATTERNS = " + " \\\n  ".join(lines) + "\n"

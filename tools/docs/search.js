@@ -12,6 +12,7 @@
     lunr.tokenizer.separator = SEPARATOR;
     index = lunr(function () {
       this.ref('id');
+      this.b(0.4);  // a long section is not worse than a short one
       this.field('keywords', {boost: 12});
       this.field('page', {boost: 8});
       this.field('heading', {boost: 6});
@@ -39,7 +40,7 @@
     const share = hit => stems.filter(stem => Object.keys(hit.matchData.metadata).some(term => term.startsWith(stem))).length / stems.length;
     const best = new Map();
     for (const hit of found) {
-      const section = hvdSearchData.sections[hit.ref], score = hit.score * share(hit) ** 3;
+      const section = hvdSearchData.sections[hit.ref], score = hit.score * section.weight * share(hit) ** 3;
       if (score > (best.get(section.page)?.score ?? 0)) best.set(section.page, {score, section});
     }
     return [...best.values()].sort((a, b) => b.score - a.score).slice(0, MOST_PAGES).map(each => each.section);
@@ -77,17 +78,21 @@
     else addPages(), addNames();
     if (query && !list.children.length) list.append('Nothing was found.');
     list.hidden = !query;
+    const place = field.getBoundingClientRect();
+    list.style.top = place.bottom + 'px';
+    list.style.left = Math.max(8, Math.min(place.left, document.documentElement.clientWidth - list.offsetWidth - 8)) + 'px';
     list.dataset.query = query;
   }
 
   document.addEventListener('DOMContentLoaded', () => {
     const field = document.getElementById('hvd-search'), list = document.getElementById('hvd-found');
+    document.body.append(list);  // above the menu
     field.addEventListener('input', () => show(field, list));
     field.addEventListener('keydown', event => {
       if (event.key == 'Enter') list.querySelector('a')?.click();
       if (event.key == 'Escape') list.hidden = true;
     });
-    document.addEventListener('click', event => { if (!event.target.closest('#MSearchBox')) list.hidden = true; });
+    document.addEventListener('click', event => { if (event.target != field) list.hidden = true; });
     document.addEventListener('keydown', event => {
       if (event.key == '/' && document.activeElement == document.body) event.preventDefault(), field.focus();
     });

@@ -13,16 +13,17 @@ KEYWORDS = re.compile(r"<!-- search: (.*?) -->", re.S)
 KINDS = {"namespace", "class", "struct", "concept", "define", "union"}
 
 
-def section(title, heading, address, text):
+def section(title, heading, address, text, weight):
     """Returns an entry for a section of a page."""
     keywords = " ".join(KEYWORDS.findall(text))
     text = re.sub(r"\]\([^)]*\)|<!--.*?-->|^\|[-|]+\|$", " ", text, flags=re.M | re.S)
-    return {"page": title, "heading": heading.replace("`", ""), "address": address, "keywords": keywords,
+    return {"page": title, "heading": heading.replace("`", ""), "address": address, "keywords": keywords, "weight": weight,
             "text": " ".join(re.sub(r"[`*|#]", " ", text).split())}
 
 
-def names(tags):
-    """Returns an entry for each name that Doxygen's file of tags has: [name, scope, address]"""
+def names(tags, declared):
+    """Returns an entry for each name that Doxygen's file of tags has: [name, scope, address]. The file does not say in which namespace
+    a name of a module is: `declared` has the namespaces of (module, name)."""
     found = {}
     for compound in xml.etree.ElementTree.parse(tags).getroot():
         kind, full = compound.get("kind"), compound.findtext("name")
@@ -32,11 +33,11 @@ def names(tags):
         if kind not in KINDS and kind not in ("group", "file"):
             continue
         for member in compound.findall("member"):
-            name, _, spelt = member.findtext("name").rpartition("::")[::-1]
-            scope = spelt or (full if kind in KINDS else "hvd" if member.get("kind") != "define" else "")
-            file = member.findtext("anchorfile")
-            if file and not name.startswith("~") and "detail" not in scope:
-                found.setdefault((name, scope), f"{file}#{member.findtext('anchor')}")
+            name, file = member.findtext("name"), member.findtext("anchorfile")
+            scopes = [full] if kind in KINDS else [""] if member.get("kind") == "define" else declared.get((full, name), ["hvd"])
+            for scope in scopes:
+                if file and not name.startswith("~") and "detail" not in scope:
+                    found.setdefault((name, scope), f"{file}#{member.findtext('anchor')}")
     return [[name, scope, address] for (name, scope), address in sorted(found.items())]
 
 
@@ -44,8 +45,8 @@ def address_of(filename):
     return filename if filename.endswith(".html") else filename + ".html"
 
 
-def write(folder, sections, tags):
+def write(folder, sections, tags, declared):
     """Writes search_data.js beside the pages."""
-    data = {"sections": [section(*each) for each in sections], "names": names(tags)}
+    data = {"sections": [section(*each) for each in sections], "names": names(tags, declared)}
     (folder / "search_data.js").write_text("const hvdSearchData = " + json.dumps(data, separators=(",", ":")) + ";\n")
     return data

@@ -15,11 +15,13 @@ import sys
 import links_of_code
 import modules
 import search_index
+from public_names import public_names
 
 THEME = pathlib.Path("/usr/share/doxygen-awesome-css")
 LUNR = pathlib.Path("/usr/share/javascript/lunr/lunr.min.js")
-SEARCH = """  <td><div id="MSearchBox" class="hvd"><input id="hvd-search" type="search" placeholder="Search" aria-label="Search" autocomplete="off"/>
-   <ul id="hvd-found" aria-label="Search results" hidden></ul></div></td>
+# doxygen-awesome puts its switch beside the element MSearchBox.
+SEARCH = """  <td id="hvd-search-box"><input id="hvd-search" type="search" placeholder="Search" aria-label="Search" autocomplete="off"/>
+   <ul id="hvd-found" aria-label="Search results" hidden></ul><span id="MSearchBox" hidden></span></td>
 """
 
 # The navigation. A page in docs/ or examples/ that is not listed is an error. A listed page that does not exist is left out.
@@ -39,6 +41,8 @@ SECTIONS = {
     "Inside": ["docs/internals.md", "docs/way_of_a_gradient.md", "docs/way_of_a_named_tensor.md", "docs/way_of_a_commit.md", "docs/way_of_a_device_call.md",
                "docs/testing.md", "docs/adding_a_backend.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"],
 }
+# What the pages of a part of the navigation count in the search: those that answer a question come before those that list or record.
+WEIGHTS = {"Guide": 1.6, "Coming from elsewhere": 1.2, "Reference": 0.8, "Examples": 0.7, "Figures": 0.5, "Inside": 0.5}
 REFERENCE = """<tab type="usergroup" visible="yes" title="API">
   <tab type="modules" visible="yes" title="Modules"/>
   <tab type="classlist" visible="yes" title="Classes"/>
@@ -56,8 +60,10 @@ class Failure(Exception):
 
 
 def identifier(page):
-    """Returns the name of a page in links and in the site: page_concepts for docs/concepts.md."""
+    """Returns the name of a page in links and in the site: page_concepts for docs/concepts.md, page_log_elastic for docs/log/elastic.md."""
     stem = page.parent.name if page.name == "README.md" else page.stem
+    if page.parent.parent.name == "docs":
+        stem = f"{page.parent.name}_{stem}"
     return "page_" + stem.lower()
 
 
@@ -84,6 +90,7 @@ class Site:
         listed = {page for pages in self.pages.values() for page in pages}
         if missing := [page for page in [*root.glob("docs/**/*.md"), *root.glob("examples/*/README.md")] if page not in listed]:
             raise Failure("these pages have no place in the navigation (SECTIONS in tools/docs/site_pages.py): " + ", ".join(map(str, missing)))
+        self.weights = {page: WEIGHTS.get(title, 1) for title, pages in self.pages.items() for page in pages}
         self.known = listed | {root / "README.md"}
 
     def reference(self, page, target):
@@ -126,6 +133,7 @@ class Site:
         text = page.read_text()
         if page.suffix != ".md":
             (self.copies / "LICENSE.dox").write_text(f"/** @page {identifier(page)} Licence\n@verbinclude {page.name}\n*/\n")
+            self.searched.append((self.title(page), "", f"{identifier(page)}.html", "Apache License 2.0", self.weights[page]))
             return
         self.note_words(page, FENCE.sub("", text))
         blocks = FENCE.findall(text)
@@ -144,7 +152,7 @@ class Site:
         for number, part in enumerate(re.split(r"^##+ ", text, flags=re.M)):
             heading, _, body = part.partition("\n") if number else ("", "", part)
             address = f"{name}.html" + (f"#{name}-{slug(heading)}" if heading else "")
-            self.searched.append((self.title(page), heading, address, body))
+            self.searched.append((self.title(page), heading, address, body, self.weights.get(page, 1)))
 
     def sections(self):
         """Writes a page for each section of the navigation, above its pages."""
@@ -215,7 +223,11 @@ class Site:
         (self.folder / "Doxyfile").write_text(settings)
         subprocess.run(["doxygen", self.folder / "Doxyfile"], cwd=self.root, check=True)
         links_of_code.mend(self.folder / "html")
-        search_index.write(self.folder / "html", self.searched, self.folder / "hvd.tag")
+        declared = {}
+        for name, header in public_names(self.root).items():
+            space, _, word = name.rpartition("::")
+            declared.setdefault((modules.of_header(header), word), []).append(space)
+        search_index.write(self.folder / "html", self.searched, self.folder / "hvd.tag", declared)
 
 
 if __name__ == "__main__":
