@@ -150,7 +150,7 @@ void train_flat(communicator& world, float* parameters, float* gradients, std::s
     for (int step = 0; step < 10; ++step) {
         for (std::size_t i = 0; i < count; ++i)  // your backward pass
             gradients[i] = parameters[i] - float(world.rank());
-        average.run();  // the gradients are now the mean of all ranks
+        average.run();                           // the gradients are now the mean of all ranks
         for (std::size_t i = 0; i < count; ++i)  // your update
             parameters[i] -= 0.5f * gradients[i];
     }
