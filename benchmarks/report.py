@@ -5,6 +5,7 @@
 
 report.py --recorded PAGE PICTURE draws the speeds that `./run bench --check --record` has kept on a page."""
 
+import glob
 import html
 import json
 import pathlib
@@ -15,32 +16,44 @@ import matplotlib
 
 matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "hvd"
-from matplotlib import pyplot
+from matplotlib import pyplot, ticker
+
+from ratios import lines_of, ratios_of, size_text, verdict
 
 
-def curves(axes, document, collective, what):
-    """Draws one curve for each path: `what` of a block against size."""
-    lines = {}
-    for row in document["rows"]:
-        block = row["in_place"] or row["out_of_place"]
-        if row["collective"] == collective and block[what]:
-            lines.setdefault(row["path"], []).append((row["size"], block[what]))
+STYLES = {"": {}, "_dark": {"figure.facecolor": "#161b22", "axes.facecolor": "#161b22", "savefig.facecolor": "#161b22", "text.color": "#e6edf3",
+                           "axes.labelcolor": "#e6edf3", "axes.edgecolor": "#8b949e", "xtick.color": "#e6edf3", "ytick.color": "#e6edf3",
+                           "legend.facecolor": "#161b22", "legend.edgecolor": "#8b949e"}}
+
+
+def draw(axes, lines):
     for path, points in lines.items():
         axes.plot(*zip(*points), marker=".", label=path, linewidth=2 if path.startswith("hvd") else 1)
     axes.set_xscale("log", base=2)
-    axes.set_xlabel("bytes")
+    axes.xaxis.set_major_locator(ticker.LogLocator(base=16))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(size_text))
+    axes.set_xlabel("size of the tensor")
     axes.grid(alpha=0.3)
 
 
 def collective_figure(document, collective):
-    figure, (times, rates) = pyplot.subplots(1, 2, figsize=(11, 3.8))
-    curves(times, document, collective, "time")
-    curves(rates, document, collective, "busbw")
-    times.set_yscale("log")
-    times.set_ylabel("time (µs)")
-    rates.set_ylabel("bus bandwidth (GB/s)")
-    times.legend(fontsize=7)
+    ratios = ratios_of(document, collective)
+    figure, parts = pyplot.subplots(1, 3 if ratios else 2, figsize=(15 if ratios else 11, 3.8))
+    draw(parts[0], lines_of(document, collective, "time"))
+    parts[0].set_yscale("log")
+    parts[0].set_ylabel("time (µs)")
+    parts[0].legend(fontsize=7)
+    draw(parts[1], lines_of(document, collective, "busbw"))
+    parts[1].set_ylabel("bus bandwidth (GB/s)")
+    if ratios:
+        draw(parts[2], ratios)
+        parts[2].axhline(1, color="tab:red", linewidth=1.2)
+        parts[2].set_yscale("log", base=2)
+        parts[2].yaxis.set_major_formatter(ticker.FuncFormatter(lambda ratio, _: f"{ratio:g}×"))
+        parts[2].set_ylabel("times as fast as the best peer")
+        parts[2].legend(fontsize=7)
     figure.suptitle(f"{document['benchmark']}: {collective}, {document['ranks']} ranks on {document['backend']}")
+    figure.tight_layout()
     return figure
 
 
@@ -91,9 +104,12 @@ def scaling_figures(document):
             (f"{row['ranks']} ranks: {row['how']}, {row['memory']}", 100 * row["efficiency"]) for row in rows if row["ranks"] > 1])
 
 
+def collectives_of(document):
+    return list(dict.fromkeys(row["collective"] for row in document["rows"]))
+
+
 def collective_figures(document):
-    for collective in dict.fromkeys(row["collective"] for row in document["rows"]):
-        yield collective_figure(document, collective)
+    yield from (collective_figure(document, collective) for collective in collectives_of(document))
 
 
 DRAWN_BY = {"collectives": collective_figures, "peers": collective_figures, "fusion": fusion_figures, "memory": memory_figures,
@@ -136,6 +152,18 @@ def draw_recorded(page, picture):
         pyplot.close(figure)
 
 
+HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>hvd benchmarks</title>
+<style>
+:root { color-scheme: light dark; }
+body { font: 15px sans-serif; max-width: 84em; margin: 2em auto; padding: 0 1em; color: #1f2328; background: #fff; }
+img { max-width: 100%; }
+.verdict { font-weight: bold; }
+@media (prefers-color-scheme: dark) { body { color: #e6edf3; background: #161b22; } a { color: #6cb6ff; } }
+</style>
+<h1>hvd benchmarks</h1>
+<p>The last curve of each figure is the time of the best peer over that of hvd: above the line at 1 hvd is faster.</p>"""
+
+
 def section(name, document, folder):
     machine = document.get("machine")
     about = [document.get("date"), document.get("command"), document.get("compiler")]
@@ -144,18 +172,27 @@ def section(name, document, folder):
     if "copy_bandwidth" in document:
         about += [f"all ranks copying read and write {document['copy_bandwidth']:.1f} GB/s"]
     yield f"<h2>{html.escape(name)}</h2><p>{html.escape(' · '.join(filter(None, about)))} · <a href='../results/{name}.json'>figures</a></p>"
-    for number, figure in enumerate(DRAWN_BY[document["benchmark"]](document)):
-        file = f"{name}_{number}.svg"
-        figure.savefig(folder / file, bbox_inches="tight", metadata={"Date": None})
-        pyplot.close(figure)
-        yield f"<p><img src='{file}' alt='{html.escape(name)}'></p>"
+    said = []
+    if DRAWN_BY[document["benchmark"]] is collective_figures:
+        said = [" ".join(verdict(document, collective)) for collective in collectives_of(document)]
+    for suffix, style in STYLES.items():
+        with pyplot.rc_context(style):
+            for number, figure in enumerate(DRAWN_BY[document["benchmark"]](document)):
+                figure.savefig(folder / f"{name}_{number}{suffix}.svg", bbox_inches="tight", metadata={"Date": None})
+                pyplot.close(figure)
+    for number in range(len(list(folder.glob(f"{glob.escape(name)}_*_dark.svg")))):
+        if number < len(said) and said[number]:
+            yield f"<p class='verdict'>{html.escape(said[number])}</p>"
+        yield (f"<p><picture><source media='(prefers-color-scheme: dark)' srcset='{name}_{number}_dark.svg'>"
+               f"<img src='{name}_{number}.svg' alt='{html.escape(said[number] if number < len(said) and said[number] else name)}'></picture></p>")
 
 
 def main(results, folder):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    parts = ["<!doctype html><meta charset='utf-8'><title>hvd benchmarks</title>",
-             "<style>body{font:15px sans-serif;max-width:70em;margin:2em auto}img{max-width:100%}p{color:#444}</style><h1>hvd benchmarks</h1>"]
+    for file in folder.glob("*.svg"):
+        file.unlink()
+    parts = [HEAD]
     for file in sorted(pathlib.Path(results).glob("*.json")):
         parts += section(file.stem, json.loads(file.read_text(encoding="utf-8")), folder)
     (folder / "index.html").write_text("\n".join(parts) + "\n", encoding="utf-8")

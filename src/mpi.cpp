@@ -2,6 +2,13 @@
 // SPDX-FileCopyrightText: The hvd authors
 
 // libhvd: hvd::mpi, and training on it.
+
+// A program may compile this file with the flags of its other files.
+#undef HVD_COMPILED
+#ifndef HVD_BUILDS_LIBRARY
+#define HVD_BUILDS_LIBRARY
+#endif
+
 #include <hvd/mpi.hpp>
 #include <hvd/train.hpp>
 

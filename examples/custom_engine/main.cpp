@@ -14,6 +14,7 @@
 
 #include "network.hpp"
 
+//! [tensor]
 // From here on an engine's tensor is a tensor of hvd.
 template <>
 struct hvd::view_traits<custom_engine::tensor> {
@@ -22,6 +23,7 @@ struct hvd::view_traits<custom_engine::tensor> {
         return hvd::view(t.data, hvd::shape(t.rows, t.columns));
     }
 };
+//! [tensor]
 
 namespace {
 
@@ -37,7 +39,9 @@ float target_of(const std::array<float, 2>& x) { return std::sin(3 * x[0]) * x[1
 // Runs one rank of the engine. The engine starts MPI itself, so it does not use
 // hvd::mpi_environment.
 void train(MPI_Comm group, int threads) {
+    //! [communicator]
     hvd::communicator<hvd::mpi> comm(group, hvd::adopt);  // frees it at the end
+    //! [communicator]
 
     custom_engine::slab memory(1 << 20);
     custom_engine::network model(memory), gradient(memory);
@@ -48,10 +52,12 @@ void train(MPI_Comm group, int threads) {
         for (std::size_t i = 0; i < tensor.size(); ++i)
             tensor.data[i] = 0.7f * std::sin(float(number += 7));
 
+    //! [plan]
     auto [w1, b1, w2, b2] = gradient.tensors();
     auto [v1, a1, v2, a2] = model.tensors();
     comm.broadcast(hvd::fuse(v1, a1, v2, a2), hvd::root{0});
     auto average = comm.plan_allreduce(hvd::fuse(w1, b1, w2, b2), hvd::average);  // made once
+    //! [plan]
 
     custom_engine::crew crew(threads);
     std::vector<double> errors(static_cast<std::size_t>(threads));
@@ -75,7 +81,9 @@ void train(MPI_Comm group, int threads) {
                 sums[i].data[k] = 0;
                 for (const auto& part : partial) sums[i].data[k] += part.tensors()[i].data[k];
             }
+        //! [run]
         average.run();  // in the engine's main thread, between two tasks of its crew
+        //! [run]
         for (std::size_t i = 0; i < sums.size(); ++i)
             for (std::size_t k = 0; k < sums[i].size(); ++k)
                 model.tensors()[i].data[k] -= rate * sums[i].data[k];

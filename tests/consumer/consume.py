@@ -4,7 +4,8 @@
 """Builds a program as a stranger would and runs it: consume.py HOW SOURCE_ROOT BUILD_ROOT OPTION...
 
 HOW is compiled (libhvd, built, installed and found by all of them), compiled_subproject, cmake, pkg_config, meson (these three against a tree installed from BUILD_ROOT), fetch or subdirectory (CMake with
-the sources), subproject (Meson with the sources), fresh (Meson installs the headers, without hvdrun and hvd-trace, and compiles nothing), or bare
+the sources), subproject (Meson with the sources), compiled_sources (the files of src/ beside the
+program's own), fresh (Meson installs the headers, without hvdrun and hvd-trace, and compiles nothing), or bare
 (nothing but -I include)."""
 
 import argparse
@@ -125,6 +126,16 @@ def compiled_by_cmake(options, work, _, prefix, kind):
     return work / "build/program", work / "build/training"
 
 
+def beside_own_files(options, work):
+    """The files of src/ with the program's own flags, as docs/guide/compiled_form.md says."""
+    objects = []
+    for source in (options.source_root / "src/threads.cpp", options.source_root / "src/train.cpp", HERE / "training.cpp"):
+        objects.append(work / f"{source.parent.name}_{source.stem}.o")
+        run(*CXX, *FLAGS, "-pthread", "-DHVD_COMPILED", "-DHVD_WITH_MPI=0", "-I", options.source_root / "include", "-c", source, "-o", objects[-1])
+    run(*CXX, "-pthread", *objects, "-o", work / "training")
+    return work / "training"
+
+
 def flags_of_libhvd(libraries, kind):
     flags = output_of("pkg-config", "--cflags", "--libs", "hvd-compiled")
     return [libraries / "libhvd.a" if flag == "-lhvd" and kind == "static" else flag for flag in flags]
@@ -186,7 +197,7 @@ def compile_with_include_path(options, work, include):
 
 
 HOW = {"cmake": by_cmake, "fetch": with_sources_in_cmake, "subdirectory": with_sources_in_cmake, "pkg_config": by_pkg_config,
-       "meson": by_meson, "compiled": in_compiled_form, "compiled_subproject": as_compiled_subproject, "subproject": as_subproject, "fresh": after_install_from_sources, "bare": with_nothing}
+       "meson": by_meson, "compiled": in_compiled_form, "compiled_sources": beside_own_files, "compiled_subproject": as_compiled_subproject, "subproject": as_subproject, "fresh": after_install_from_sources, "bare": with_nothing}
 
 
 def main():

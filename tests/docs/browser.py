@@ -6,7 +6,7 @@
   links     each link of each page leads to a page and a place that exist; those that scripts make included where it is opened
   way back  each page shows the way to the front page; on a narrow screen it shows the menu, and is no wider than the screen
   pictures  each picture of each page is really drawn; the front page has one
-  search    the search finds each public name that the headers declare, and each page of the guide
+  search    the search finds each public name that the headers declare, each page of the guide, and the topics of searches.py
   scripts   no script of a page fails
 
 All pages of the guide are opened, and one in ten of the reference, whose scripts are the same. The others are read.
@@ -21,6 +21,8 @@ import tempfile
 import time
 import urllib.parse
 
+import searches
+
 try:
     from selenium import webdriver
     from selenium.webdriver.chrome.options import Options
@@ -33,7 +35,7 @@ except ImportError:
     print("Selenium for Python is not installed; ./run test --all installs it")
     sys.exit(77)
 
-WIDE, NARROW = (1280, 900), (500, 900)
+WIDE, NARROW = (1280, 900), (360, 800)
 
 LOOK = """
 const shown = e => e.getClientRects().length > 0 && getComputedStyle(e).visibility != 'hidden';
@@ -48,9 +50,14 @@ return {links: [...new Set([...document.links].map(a => a.href))],
 """
 
 FOUND = """
-return [...document.querySelectorAll('.SRResult')].filter(e => e.style.display != 'none').map(e => ({
-    name: e.querySelector('.SRSymbol').textContent, links: [...e.querySelectorAll('a')].map(a => a.href),
-    scopes: [...e.querySelectorAll('.SRScope')].map(s => s.textContent)}));
+const list = document.getElementById('hvd-found');
+return list.dataset.query != arguments[0] ? null
+    : [...list.querySelectorAll('a')].map(a => ({kind: a.className, link: a.href, name: a.firstChild.data, scope: a.lastChild.textContent}));
+"""
+TYPE = """
+const field = document.getElementById('hvd-search');
+field.value = arguments[0];
+field.dispatchEvent(new Event('input'));
 """
 
 
@@ -66,7 +73,10 @@ def browser(width, height):
         options.add_argument(argument)
     if os.geteuid() == 0:
         options.add_argument("--no-sandbox")
-    return webdriver.Chrome(service=Service(driver), options=options)
+    made = webdriver.Chrome(service=Service(driver), options=options)
+    # A window is not made as narrow as a phone.
+    made.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
+    return made
 
 
 def until(condition, seconds=20):
@@ -129,36 +139,35 @@ def check_pictures(seen, site):
 
 
 def results(driver, words):
-    """Types words into the search and returns its entries once one has that name: [{name, links, scopes}]"""
-    field = driver.find_element(By.ID, "MSearchField")
-    driver.execute_script("arguments[0].value = ''; arguments[0].focus()", field)
-    field.send_keys(words)
-    frame = driver.find_element(By.ID, "MSearchResults")
-
-    def shown():
-        driver.switch_to.frame(frame)
-        found = driver.execute_script(FOUND)
-        driver.switch_to.default_content()
-        return found if any(entry["name"] == words for entry in found) else []
-
-    return until(shown, 5)
+    """Types words into the search and returns what it shows, the first result first: [{kind, link, name, scope}]"""
+    driver.execute_script(TYPE, words)
+    return until(lambda: driver.execute_script(FOUND, words), 5) or []
 
 
 def check_search(driver, site, names, titles):
     driver.get((site / "index.html").as_uri())
-    until(lambda: driver.find_elements(By.ID, "MSearchField"))
-    driver.execute_script("searchBox.keyTimeoutLength = 20")  # it waits for half a second otherwise
+    field = until(lambda: driver.find_elements(By.ID, "hvd-search"))[0]
+    field.send_keys("engine")  # keys of a person, once
+    if not until(lambda: driver.execute_script(FOUND, "engine")):
+        yield "the search shows nothing for keys that are typed"
     for name in names:
         space, _, word = name.rpartition("::")
-        found = [entry for entry in results(driver, word) if entry["name"] == word
-                 and any(scope in (space, name) or scope.startswith((name + "(", name + "< ")) for scope in entry["scopes"])]
+        found = [each for each in results(driver, name) if each["name"] == word and each["scope"] == space]
         if not found:
             yield f"the search does not find {name}"
-        elif not any(file_of(link).is_file() for entry in found for link in entry["links"]):
+        elif not file_of(found[0]["link"]).is_file():
             yield f"the search leads nowhere for {name}"
     for words in titles:
-        if not results(driver, words):
+        if words not in [each["name"] for each in results(driver, words)]:
             yield f"the search does not find {words}"
+
+
+def check_topics(driver):
+    """Each topic has the right page among the first three results."""
+    for words, wanted in searches.ALL.items():
+        first = [file_of(each["link"]).stem.removeprefix("page_") for each in results(driver, words)][:3]
+        if not set(first) & set(wanted.split()):
+            yield f"the search for \"{words}\" shows first {', '.join(first) or 'nothing'}, and not {wanted}"
 
 
 def check(root, folder):
@@ -190,7 +199,8 @@ def check(root, folder):
         names = public_names(root)
         print(f"{len(names)} public names")
         titles = [pages.title(page) for section in pages.pages.values() for page in section]
-        yield from check_search(driver, site, names, [*titles, "Several nodes", "oversubscribe"])
+        yield from check_search(driver, site, names, titles)
+        yield from check_topics(driver)
     finally:
         driver.quit()
     driver = browser(*NARROW)

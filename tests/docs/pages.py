@@ -12,11 +12,13 @@
   names                 the files of its table of questions define the functions beside them, and those of the ways theirs
   rooms                 the tables of rooms are made of the list in tools/docs/rooms.py
   surface               docs/surface.md is made of the headers, and has each public name; pages and examples include doors alone
+  options               docs/reference/options.md is made of the headers, and each member has a meaning
+  compile_errors        docs/reference/compile_errors.md is made of the programs that must not compile
   commands              each ./run command exists
   pictures              docs/images/*.svg are what draw.py draws; benchmarks.svg has the figures of docs/benchmarks.md
   tests                 docs/horovod_behaviours.md names tests that exist, and has each row of its table filled
   snippets              every @snippet of the headers exists
-  site                  the site is built without warnings, with each public name
+  site                  the site is built without warnings; its search has each public name, and it shows its version
   programs BUILD_ROOT TARGET [MPICXX MPIEXEC...]
                         the programs of the pages compile and run, those with MPI as README.md says
   errors PROGRAM BACKEND [MPIEXEC...]
@@ -24,10 +26,12 @@
 """
 
 import filecmp
+import json
 import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -35,18 +39,20 @@ import textwrap
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools/docs"))
 
+import compile_errors  # noqa: E402
 import names_of_others  # noqa: E402
+import options  # noqa: E402
 import rooms  # noqa: E402
 import surface  # noqa: E402
 from public_names import defined_names, public_names  # noqa: E402
 
 FEWEST_QUESTIONS = 60
 CELLS = r"^\|[^|]*\|(.*)\|$"
-BLOCK = re.compile(r"^(?:<!-- (?P<comment>.*?) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"^(?:<!-- (?P<comment>[^\n]*?) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
 
 
 def pages(root):
-    return [root / "README.md", root / "CHANGELOG.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md")),
+    return [root / "README.md", root / "CHANGELOG.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md")),
             *sorted(root.glob("examples/*/README.md"))]
 
 
@@ -78,8 +84,8 @@ def spaceless(text):
 
 def check_code(root):
     for page in pages(root):
-        for block in blocks(page, "cpp"):
-            if is_program(block):
+        for block in [*blocks(page, "cpp"), *blocks(page, "c")]:
+            if is_program(block) and block["language"] == "cpp":
                 continue
             first = block["text"].split("\n", 1)[0]
             file, _, name = (block["comment"] or "").partition(" ")
@@ -208,6 +214,22 @@ def check_surface(root):
                 yield f"{file.relative_to(root)} includes hvd/{name}, which is behind a door"
 
 
+def check_options(root):
+    page = (root / "docs/reference/options.md").read_text()
+    if page != options.page(root):
+        yield "docs/reference/options.md is not as tools/docs/options.py writes it"
+    yield from (f"docs/reference/options.md: a member without a comment: {row}" for row in re.findall(r"^.*\|  \|$", page, re.M))
+    structs = options.structs(root)
+    yield from (f"docs/reference/options.md lacks {name}" for name in public_names(root)
+                if re.search(r"_options$|::options$", name) and name not in structs and name not in options.LEFT_OUT)
+
+
+def check_compile_errors(root):
+    page = (root / "docs/reference/compile_errors.md").read_text()
+    if page != compile_errors.page(root):
+        yield "docs/reference/compile_errors.md is not as tools/docs/compile_errors.py writes it"
+
+
 def check_commands(root):
     known = subprocess.run([root / "run", "help"], capture_output=True, text=True, check=True).stdout
     commands = set(re.findall(r"^\./run ([\w-]+)", known, re.M))
@@ -307,22 +329,48 @@ def check_programs(root, build_root, like, mpicxx=None, *mpiexec):
                 for said in re.findall(r"//\s*(\d+ ranks: .*)$", block["text"], re.M):
                     if said not in result.stdout:
                         yield f"{page.name}: program {number} does not print: {said}"
+        yield from check_trainer_in_c(root, folder, compiler)
+
+
+def check_trainer_in_c(root, folder, compiler):
+    """The trainer of docs/guide/from_c.md, on two ranks."""
+    source = root / "tests/docs/c_trainer"
+    if run(["cc", "-std=c11", "-c", source / "train.c", "-o", folder / "c.o"]).returncode != 0 or run(
+            [*compiler.command, source / "data_parallel.cpp", folder / "c.o", "-o", folder / "c_trainer", "-pthread"]).returncode != 0:
+        yield "the trainer in C does not compile"
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    job = dict(os.environ, HVD_SIZE="2", HVD_RENDEZVOUS=place, HVD_SECRET="7" * 64)
+    ranks = [subprocess.Popen([folder / "c_trainer"], env=job | {"HVD_RANK": rank}, stdout=subprocess.PIPE, text=True) for rank in "01"]
+    said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    if said != ["y = 1.00 + 3.00 x\n", ""] or any(rank.returncode for rank in ranks):
+        yield f"the trainer in C printed {said} and returned {[rank.returncode for rank in ranks]}"
 
 
 def check_site(root):
     """Builds the site as ./run docs does."""
-    if not shutil.which("doxygen"):
-        print("doxygen is not installed; ./run docs installs it")
+    import site_pages
+    if not shutil.which("doxygen") or not site_pages.LUNR.is_file():
+        print("doxygen or libjs-lunr is not installed; ./run docs installs them")
         sys.exit(77)
     with tempfile.TemporaryDirectory() as name:
         if run([sys.executable, root / "tools/docs/site_pages.py", name, root]).returncode != 0:
             yield "doxygen failed or warned"
             return
-        index = "".join(file.read_text() for file in pathlib.Path(name).glob("html/search/all_*.js"))
+        site = pathlib.Path(name) / "html"
+        data = json.loads((site / "search_data.js").read_text().partition(" = ")[2].rstrip(";\n"))
+        found = {f"{scope}::{word}" for word, scope, address in data["names"] if (site / address.partition("#")[0]).is_file()}
         names = public_names(root)
-        print(f"{len(names)} public names")
-        yield from (f"the site has no {name}, of {header}" for name, header in names.items()
-                    if not re.search(rf'\["{name.rpartition("::")[2]}", \[.*?"({name.rpartition("::")[0]}"|{name}\b)', index))
+        print(f"{len(names)} public names, {len(found)} in the search, {len(data['sections'])} sections")
+        yield from (f"the search has no {name}, of {header}" for name, header in names.items() if name not in found)
+        version = re.search(r'HVD_VERSION_STRING "(.*)"', (root / "include/hvd/version.hpp").read_text())[1]
+        if not re.search(rf'id="projectnumber">(&#160;|\s)*{re.escape(version)}<', (site / "index.html").read_text()):
+            yield f"the site does not show version {version}"
+        for page in site.glob("*.html"):
+            if not page.name.endswith("_source.html") and re.search(r'class="fragment".*<a class="code[^>]*>world</a>[(.]', page.read_text()):
+                yield f"{page.name}: the variable world of an example leads to hvd::world()"
 
 
 def check_errors(root, program, backend, *mpiexec):

@@ -100,6 +100,39 @@ TEST_CASE("a run goes on, on another number of ranks") {
     });
 }
 
+TEST_CASE("a run that stops in the middle of an epoch goes on with the next sample") {
+    hvd_test::on_ranks([](communicator& world) {
+        const shared_folder folder(world);
+        const std::string path = folder / "c";
+        constexpr std::size_t batch = 4;
+        run before(world), after(world);
+        const auto stopped = [&](auto& optimizer) {
+            hvd::sharded_sampler sampler(100, world, {.seed = 7});
+            //! [save_midway]
+            for (std::size_t step = 0; step < sampler.steps(batch); ++step) {
+                optimizer.step();  // with sampler.batch(step, batch)
+                if (step % 2 == 1)
+                    hvd::save_checkpoint(path, optimizer,
+                                         {.epoch = 3,
+                                          .seed = 7,
+                                          .samples_done = sampler.done_after(step + 1, batch)});
+                if (step == 2) break;  // the job is stopped
+            }
+            //! [save_midway]
+            return sampler.done_after(2, batch);
+        };
+        const auto done = stopped(before.optimizer);
+        auto& optimizer = after.optimizer;
+        //! [load_midway]
+        const auto progress = hvd::load_checkpoint(path, optimizer);  // on any number of ranks
+        hvd::sharded_sampler sampler(100, world, {.seed = progress.seed});
+        sampler.begin_epoch({.epoch = progress.epoch, .done = progress.samples_done});
+        //! [load_midway]
+        CHECK(progress.samples_done == done);
+        CHECK(sampler.steps(batch) * batch * std::size_t(world.size()) >= 100 - done);
+    });
+}
+
 TEST_CASE("a loader goes on from a checkpoint, on any number of ranks") {
     hvd_test::on_ranks([](communicator& comm) {
         const shared_folder folder(comm);

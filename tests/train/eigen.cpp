@@ -53,9 +53,11 @@ TEST_CASE("an optimizer and parameters of Eigen train on N ranks as on one") {
         Eigen::RowVectorXd v(width), dv(width);
         w.reshaped() = Eigen::Map<Eigen::VectorXd>(model.w.data(), width);
         v = Eigen::Map<Eigen::RowVectorXd>(model.v.data(), width);
+        //! [eigen]
         hvd::distributed_optimizer optimizer(comm, eigen_momentum());
-        optimizer.register_parameter("w", w, dw);
-        optimizer.register_parameter("v", v, dv);
+        optimizer.register_parameter("w", w, dw);  // Eigen::MatrixXd
+        optimizer.register_parameter("v", v, dv);  // Eigen::RowVectorXd
+        //! [eigen]
         optimizer.register_parameter("b", model.b, model.db);
         for (int step = 0; step < 5; ++step) {
             model.zero();

@@ -4,6 +4,7 @@
 // The programs of docs/training.md and of the reference of train/, each between two lines `//!
 // [name]`.
 
+#include <algorithm>
 #include <hvd/train.hpp>
 #include <optional>
 
@@ -89,6 +90,73 @@ void accumulate(Optimizer& optimizer, network& model, float target, int passes) 
 }
 //! [no_sync]
 
+//! [passes]
+void train_in_passes(communicator& world, network& model, float target) {
+    hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.25f},
+                                         {.backward_passes_per_step = 4, .average_passes = true});
+    const std::size_t weight = optimizer.register_parameter("weight", model.weight, model.gradient);
+    for (int step = 0; step < 50; ++step) {
+        optimizer.zero_gradients();
+        for (int pass = 0; pass < 4; ++pass) {
+            model.backward(target);            // adds to the gradient
+            optimizer.gradient_ready(weight);  // the fourth report sends it
+        }
+        optimizer.step();
+    }
+}
+//! [passes]
+
+//! [bfloat16_gradients]
+void train_with_half_the_bytes(communicator& world, network& model, float target) {
+    hvd::distributed_optimizer optimizer(
+        world, hvd::optimizers::sgd<float>{.rate = 0.25f},
+        {.codec = hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>)});
+    optimizer.register_parameter("weight", model.weight, model.gradient);
+    for (int step = 0; step < 50; ++step) {
+        optimizer.zero_gradients();
+        model.backward(target);
+        optimizer.step();  // parameters and the optimizer's state stay in float
+    }
+}
+//! [bfloat16_gradients]
+
+//! [uneven_scope]
+// Returns the number of steps in which this rank had a batch.
+int train_on_uneven_data(communicator& world, network& model, std::size_t samples, float target) {
+    constexpr std::size_t batch = 16;
+    hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{.rate = 0.25f});
+    optimizer.register_parameter("weight", model.weight, model.gradient);
+    int steps = 0;
+    hvd::uneven_scope scope(world);
+    for (std::size_t done = 0; scope.begin_step(std::min(batch, samples - done));) {
+        optimizer.zero_gradients();
+        if (scope.takes_part()) {  // this rank has samples left
+            model.backward(target);
+            done += std::min(batch, samples - done);
+            ++steps;
+        }
+        scope.weigh(model.gradient);  // by this rank's share of the samples
+        optimizer.step();
+    }
+    return steps;
+}
+//! [uneven_scope]
+
+//! [flat_buffer]
+// All parameters are one buffer and all gradients another one, as in llm.c.
+void train_flat(communicator& world, float* parameters, float* gradients, std::size_t count) {
+    world.broadcast(hvd::view(parameters, count), hvd::root{0});
+    auto average = world.plan_allreduce(hvd::view(gradients, count), hvd::average);
+    for (int step = 0; step < 10; ++step) {
+        for (std::size_t i = 0; i < count; ++i)  // your backward pass
+            gradients[i] = parameters[i] - float(world.rank());
+        average.run();                           // the gradients are now the mean of all ranks
+        for (std::size_t i = 0; i < count; ++i)  // your update
+            parameters[i] -= 0.5f * gradients[i];
+    }
+}
+//! [flat_buffer]
+
 float mean_target(const communicator& world) { return float(world.size() - 1) / 2; }
 
 }  // namespace
@@ -107,6 +175,22 @@ TEST_CASE("distributed_optimizer snippet") {
         CHECK(model.weight[1] == doctest::Approx(mean_target(world)));
         train_with_overlap(world, overlapped, float(world.rank()));
         CHECK(overlapped.weight[0] == doctest::Approx(mean_target(world)));
+    });
+}
+
+TEST_CASE("snippets of the guide's tasks") {
+    hvd_test::on_ranks([](communicator& world) {
+        network passes, halved, uneven;
+        train_in_passes(world, passes, float(world.rank()));
+        CHECK(passes.weight[0] == doctest::Approx(mean_target(world)));
+        train_with_half_the_bytes(world, halved, float(world.rank()));
+        CHECK(halved.weight[0] == doctest::Approx(mean_target(world)).epsilon(0.02));
+        const std::size_t samples = 16 + 32 * std::size_t(world.rank());
+        CHECK(train_on_uneven_data(world, uneven, samples, 3) == 1 + 2 * world.rank());
+        CHECK(uneven.weight[0] < 4);
+        std::vector<float> parameters(5, float(world.rank())), gradients(5);
+        train_flat(world, parameters.data(), gradients.data(), 5);
+        CHECK(parameters[4] == doctest::Approx(mean_target(world)).epsilon(0.01));
     });
 }
 

@@ -2,7 +2,7 @@
 # Programs do not write the version's inline namespace.
 s/^inline namespace v0 \{\}$//
 s/^namespace hvd::inline v0::(\w+) \{/namespace hvd { namespace \1 {/
-s/^\}  \/\/ namespace hvd::inline v0::\w+/}}/
+s/^(\/\*\* @\} \*\/ )?\}  \/\/ namespace hvd::inline v0::\w+/\1}}/
 s/^namespace hvd::inline v0 \{/namespace hvd {/
 # A communicator inherits its members from class templates in detail. The reference shows plain classes outside of it.
 s/public (detail::)?([a-z_]+_calls|device_[a-z]+)<.*>(,| \{)$/public \2\3/

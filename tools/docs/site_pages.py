@@ -12,22 +12,39 @@ import shutil
 import subprocess
 import sys
 
+import links_of_code
+import modules
 import search_index
+from public_names import public_names
 
 THEME = pathlib.Path("/usr/share/doxygen-awesome-css")
+LUNR = pathlib.Path("/usr/share/javascript/lunr/lunr.min.js")
+# doxygen-awesome puts its switch beside the element MSearchBox.
+SEARCH = """  <td id="hvd-search-box"><input id="hvd-search" type="search" placeholder="Search" aria-label="Search" autocomplete="off"/>
+   <ul id="hvd-found" aria-label="Search results" hidden></ul><span id="MSearchBox" hidden></span></td>
+"""
 
 # The navigation. A page in docs/ or examples/ that is not listed is an error. A listed page that does not exist is left out.
 SECTIONS = {
-    "Guide": ["docs/training.md", "docs/data.md", "docs/data_service.md", "docs/in_your_framework.md", "docs/concepts.md", "docs/engine.md", "docs/observing.md", "docs/statistics.md", "docs/your_own_types.md", "docs/device.md", "docs/errors.md", "docs/launching.md", "docs/tcp.md", "docs/elastic.md", "docs/tuning.md", "docs/surface.md",
-              "docs/determinism.md", "docs/questions.md"],
-    "Coming from elsewhere": ["docs/from_mpi.md", "docs/from_horovod.md", "docs/from_pytorch.md", "docs/from_nccl.md", "docs/comparison.md", "docs/horovod_behaviours.md"],
+    "Guide": ["docs/guide/train_on_all_ranks.md", "docs/guide/overlap.md", "docs/guide/mixed_precision.md", "docs/guide/save_and_resume.md",
+              "docs/guide/learning_rate.md", "docs/guide/gradient_accumulation.md", "docs/guide/loading_data.md", "docs/guide/uneven_data.md",
+              "docs/guide/sparse_tables.md", "docs/guide/elastic_jobs.md", "docs/guide/when_it_hangs.md", "docs/guide/when_it_is_slow.md",
+              "docs/guide/many_machines.md", "docs/guide/with_libraries.md", "docs/guide/your_own_engine.md", "docs/guide/one_flat_buffer.md",
+              "docs/guide/from_c.md", "docs/guide/compiled_form.md", "docs/guide/reproduce.md", "docs/questions.md", "docs/install.md", "docs/containers.md"],
+    "Coming from elsewhere": ["docs/from_horovod.md", "docs/from_pytorch.md", "docs/from_mpi.md", "docs/from_nccl.md", "docs/in_your_framework.md", "docs/comparison.md"],
+    "Subjects": ["docs/concepts.md", "docs/training.md", "docs/data.md", "docs/data_service.md", "docs/engine.md", "docs/device.md", "docs/elastic.md",
+                 "docs/launching.md", "docs/tcp.md", "docs/observing.md", "docs/statistics.md", "docs/your_own_types.md", "docs/determinism.md", "docs/scaling.md"],
+    "Reference": ["docs/reference/options.md", "docs/tuning.md", "docs/errors.md", "docs/reference/compile_errors.md", "docs/surface.md", "docs/horovod_behaviours.md"],
     "Examples": ["examples/fashion_mnist/README.md", "examples/torch_mnist/README.md", "examples/dlib_mnist/README.md", "examples/word2vec/README.md", "examples/augment/README.md",
                  "examples/custom_engine/README.md", "examples/inference/README.md"],
+    "Figures": ["docs/benchmarks.md", "docs/log/allreduce.md", "docs/log/nodes.md", "docs/log/other.md", "docs/log/training.md", "docs/log/elastic.md"],
     "Inside": ["docs/internals.md", "docs/way_of_a_gradient.md", "docs/way_of_a_named_tensor.md", "docs/way_of_a_commit.md", "docs/way_of_a_device_call.md",
-               "docs/testing.md", "docs/adding_a_backend.md", "docs/benchmarks.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"],
+               "docs/testing.md", "docs/adding_a_backend.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"],
 }
-REFERENCE = """<tab type="usergroup" visible="yes" title="Reference">
-  <tab type="user" visible="yes" url="@ref hvd" title="Functions and values"/>
+# What the pages of a part of the navigation count in the search: those that answer a question come before those that list or record.
+WEIGHTS = {"Guide": 1.6, "Coming from elsewhere": 1.2, "Reference": 0.8, "Examples": 0.7, "Figures": 0.5, "Inside": 0.5}
+REFERENCE = """<tab type="usergroup" visible="yes" title="API">
+  <tab type="modules" visible="yes" title="Modules"/>
   <tab type="classlist" visible="yes" title="Classes"/>
   <tab type="concepts" visible="yes" title="Concepts"/>
   <tab type="classindex" visible="yes" title="Index of classes"/>
@@ -43,8 +60,10 @@ class Failure(Exception):
 
 
 def identifier(page):
-    """Returns the name of a page in links and in the site: page_concepts for docs/concepts.md."""
+    """Returns the name of a page in links and in the site: page_concepts for docs/concepts.md, page_log_elastic for docs/log/elastic.md."""
     stem = page.parent.name if page.name == "README.md" else page.stem
+    if page.parent.parent.name == "docs":
+        stem = f"{page.parent.name}_{stem}"
     return "page_" + stem.lower()
 
 
@@ -69,8 +88,9 @@ class Site:
         self.sources, self.images, self.searched = set(), set(), []
         self.pages = {title: [root / page for page in pages if (root / page).is_file()] for title, pages in SECTIONS.items()}
         listed = {page for pages in self.pages.values() for page in pages}
-        if missing := [page for page in [*root.glob("docs/*.md"), *root.glob("examples/*/README.md")] if page not in listed]:
+        if missing := [page for page in [*root.glob("docs/**/*.md"), *root.glob("examples/*/README.md")] if page not in listed]:
             raise Failure("these pages have no place in the navigation (SECTIONS in tools/docs/site_pages.py): " + ", ".join(map(str, missing)))
+        self.weights = {page: WEIGHTS.get(title, 1) for title, pages in self.pages.items() for page in pages}
         self.known = listed | {root / "README.md"}
 
     def reference(self, page, target):
@@ -113,6 +133,7 @@ class Site:
         text = page.read_text()
         if page.suffix != ".md":
             (self.copies / "LICENSE.dox").write_text(f"/** @page {identifier(page)} Licence\n@verbinclude {page.name}\n*/\n")
+            self.searched.append((self.title(page), "", f"{identifier(page)}.html", "Apache License 2.0", self.weights[page]))
             return
         self.note_words(page, FENCE.sub("", text))
         blocks = FENCE.findall(text)
@@ -131,7 +152,7 @@ class Site:
         for number, part in enumerate(re.split(r"^##+ ", text, flags=re.M)):
             heading, _, body = part.partition("\n") if number else ("", "", part)
             address = f"{name}.html" + (f"#{name}-{slug(heading)}" if heading else "")
-            self.searched.append((self.title(page), heading.replace("`", ""), address, re.sub(r"\]\([^)]*\)|<!--.*?-->", "", body)))
+            self.searched.append((self.title(page), heading, address, body, self.weights.get(page, 1)))
 
     def sections(self):
         """Writes a page for each section of the navigation, above its pages."""
@@ -140,7 +161,7 @@ class Site:
             (self.copies / f"{section_identifier(title)}.dox").write_text(
                 f"/** @page {section_identifier(title)} {title}\n{subpages}\n*/\n")
         examples = "\n".join(f"/** @example {source} */" for source in sorted(self.sources))
-        (self.copies / "examples.dox").write_text(examples + "\n")
+        (self.copies / "examples.dox").write_text(examples + "\n" + modules.groups())
 
     def layout(self):
         subprocess.run(["doxygen", "-l", self.folder / "layout.xml"], check=True, stdout=subprocess.DEVNULL)
@@ -151,6 +172,8 @@ class Site:
         text = (self.folder / "layout.xml").read_text()
         tabs = "\n".join([*tabs, REFERENCE])
         text = re.sub(r"<navindex>.*</navindex>", lambda _: f"<navindex>\n{tabs}\n</navindex>", text, flags=re.S)
+        # The modules list the functions, types and values of a namespace.
+        text = re.sub(r"(<namespace>.*?<memberdecl>)(.*?)(</memberdecl>)", r'\1<nestednamespaces visible="yes" title=""/>\3', text, flags=re.S)
         # A class is described before its members are listed.
         described = '<detaileddescription title=""/>'
         text = re.sub(rf"(<class>.*?<briefdescription [^>]*>)(.*?){described}", rf"\1{described}\2", text, flags=re.S)
@@ -160,19 +183,27 @@ class Site:
         found = re.search(r"^# (.*)$", page.read_text(), re.M)
         return found[1] if found else "Licence"
 
-    def theme(self):
-        """Returns the settings for doxygen-awesome if it is installed. Without it the site looks as Doxygen makes it."""
-        if not THEME.is_dir():
-            return ""
+    def header(self):
+        """Returns the settings for the head of each page: the search, and doxygen-awesome if it is installed."""
         header = self.folder / "header.html"
         subprocess.run(["doxygen", "-w", "html", header, self.folder / "footer.html", self.folder / "style.css"], check=True,
                        stdout=subprocess.DEVNULL)
-        scripts = ["doxygen-awesome-darkmode-toggle.js", "doxygen-awesome-fragment-copy-button.js", "doxygen-awesome-paragraph-link.js"]
-        begin = "DoxygenAwesomeDarkModeToggle.init();DoxygenAwesomeFragmentCopyButton.init();DoxygenAwesomeParagraphLink.init();"
-        lines = "".join(f'<script src="$relpath^{script}"></script>\n' for script in scripts)
-        header.write_text(header.read_text().replace("</head>", f"{lines}<script>{begin}</script>\n</head>"))
-        return (f"HTML_HEADER = {header}\nHTML_EXTRA_STYLESHEET = {THEME / 'doxygen-awesome.css'}\n"
-                f"HTML_EXTRA_FILES = {' '.join(str(THEME / script) for script in scripts)}\n")
+        scripts = [LUNR, self.root / "tools/docs/search.js"]
+        themes = [THEME / f"doxygen-awesome-{name}.js" for name in ("darkmode-toggle", "fragment-copy-button", "paragraph-link")] if THEME.is_dir() else []
+        begin = "".join(f"{name}.init();" for name in ("DoxygenAwesomeDarkModeToggle", "DoxygenAwesomeFragmentCopyButton", "DoxygenAwesomeParagraphLink")) if themes else ""
+        names = ["search_data.js", *(script.name for script in scripts + themes)]
+        lines = "".join(f'<script src="$relpath^{name}"></script>\n' for name in names)
+        text = header.read_text().replace("</head>", f"<script>const hvdSiteRoot = '$relpath^';</script>\n{lines}<script>{begin}</script>\n</head>")
+        text = text.replace('<html xmlns="http://www.w3.org/1999/xhtml">', '<html xmlns="http://www.w3.org/1999/xhtml" lang="en">')
+        text = re.sub(r"  <!--BEGIN DISABLE_INDEX-->\n   <!--BEGIN SEARCHENGINE-->.*?<!--END DISABLE_INDEX-->\n", lambda _: SEARCH, text, flags=re.S)
+        if SEARCH not in text:
+            raise Failure("this Doxygen's header has no place for the search")
+        header.write_text(text)
+        style = f"HTML_EXTRA_STYLESHEET = {THEME / 'doxygen-awesome.css'}\n" if themes else ""
+        return f"HTML_HEADER = {header}\n{style}HTML_EXTRA_FILES = {' '.join(map(str, scripts + themes))}\n"
+
+    def version(self):
+        return re.search(r'HVD_VERSION_STRING "(.*)"', (self.root / "include/hvd/version.hpp").read_text())[1]
 
     def make(self):
         for made in (self.copies, self.folder / "html"):
@@ -182,14 +213,21 @@ class Site:
             self.copy(page)
         self.sections()
         self.layout()
-        settings = (self.root / "tools/docs/Doxyfile").read_text() + self.theme()
+        settings = (self.root / "tools/docs/Doxyfile").read_text() + self.header()
         settings += f"OUTPUT_DIRECTORY = {self.folder}\nLAYOUT_FILE = {self.folder / 'layout.xml'}\nINPUT += {self.copies}\n"
         settings += f"HTML_EXTRA_STYLESHEET += {self.root / 'tools/docs/site.css'}\n"
         settings += f"USE_MDFILE_AS_MAINPAGE = {self.copies / 'README.md'}\n"
         settings += f"HTML_EXTRA_FILES += {' '.join(map(str, sorted(self.images)))}\n"
+        settings += f"PROJECT_NUMBER = {self.version()}\nGENERATE_TAGFILE = {self.folder / 'hvd.tag'}\n"
+        settings += modules.filters(self.folder, self.root)
         (self.folder / "Doxyfile").write_text(settings)
         subprocess.run(["doxygen", self.folder / "Doxyfile"], cwd=self.root, check=True)
-        search_index.extend(self.folder / "html/search", self.searched)
+        links_of_code.mend(self.folder / "html")
+        declared = {}
+        for name, header in public_names(self.root).items():
+            space, _, word = name.rpartition("::")
+            declared.setdefault((modules.of_header(header), word), []).append(space)
+        search_index.write(self.folder / "html", self.searched, self.folder / "hvd.tag", declared)
 
 
 if __name__ == "__main__":

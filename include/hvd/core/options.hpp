@@ -154,6 +154,7 @@ struct reduce_options {
 /// Options of a new communicator. All ranks give the same.
 struct communicator_options {
     time_limit timeout = {};  ///< for every call; without one they wait forever, as in MPI
+    /// the longest wait of a destructor for calls that are under way
     time_span destructor_timeout = time_span::of_nanoseconds(detail::tuning::destructor_timeout);
     /// a call without a timeout that has waited for so long writes once, to the sink of
     /// `set_message_sink`, for which ranks; `hvd::forever` never does. If it is not given it is

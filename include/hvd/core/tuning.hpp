@@ -12,7 +12,7 @@ namespace hvd::inline v0::detail {
 // Every threshold and every time constant of hvd, with its unit and the measurement behind it.
 // Options, transports and tests read them from here. The file is in core/ and not in transport/,
 // since the options, the clock and the kernels, which come before transport/, read it too. "The
-// benchmarks page" is docs/benchmarks.md; its machine is an AMD EPYC with 2 cores.
+// benchmarks page" is docs/benchmarks.md with docs/log; its machine is an AMD EPYC with 2 cores.
 namespace tuning {
 
 constexpr std::size_t KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;

@@ -109,7 +109,7 @@ private:
 
 /// Options of `data::batch` and `data::equal_batch`.
 struct batch_options {
-    last_batch last = last_batch::keep;
+    last_batch last = last_batch::keep;  ///< a last batch that is shorter
 };
 
 /// The result of `data::batch`.
@@ -164,7 +164,7 @@ inline equal_batch_step<default_collate> equal_batch(std::uint64_t size, batch_o
 
 /// Options of a pipeline's end: batches that are made before they are used.
 struct prefetch_options {
-    std::size_t batches = 0;
+    std::size_t batches = 0;  ///< 0: each is made when it is asked for
 };
 
 /// Lets a loader make so many batches before they are used. With 0 it makes each when it is asked

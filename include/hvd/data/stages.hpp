@@ -212,7 +212,7 @@ filter_step<F> filter(F predicate) {
 
 /// Options of `data::shuffle`.
 struct shuffle_options {
-    std::uint64_t seed = 0;
+    std::uint64_t seed = 0;  ///< of the orders and of `data::random`, the same on all ranks
 };
 
 /// Takes the samples in another order in each epoch, chosen by the seed and the epoch. It takes no

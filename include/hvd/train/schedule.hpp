@@ -31,7 +31,7 @@ enum class rate_rule : std::uint8_t {
 struct scale_options {
     int ranks =
         0;  ///< how many train together, as `world.size()`; each has the single rank's batch
-    rate_rule rule = rate_rule::linear;
+    rate_rule rule = rate_rule::linear;  ///< how the rate grows with the ranks
     /// The number of ranks of a node whose gradients are summed before Adasum. It is 1 if Adasum
     /// combines all ranks.
     int local_reduction = 1;

@@ -35,10 +35,11 @@ struct wait_for_file {
 /// The file holds the secret of the service, so only its owner may read it.
 /// @snippet tests/data/service_snippets.cpp config
 struct service_config {
-    int version = 1;
-    std::string job_id = {};  ///< drawn when the service starts
-    int dispatchers = 1;      ///< 0 for workers at `worker_addresses`
-    int workers_per_dispatcher = 1;
+    int version = 1;                 ///< of the file's form
+    std::string job_id = {};         ///< drawn when the service starts
+    int dispatchers = 1;             ///< 0 for workers at `worker_addresses`
+    int workers_per_dispatcher = 1;  ///< with which the service is complete
+    /// who starts the dispatchers
     data::dispatcher_side dispatcher_side = data::dispatcher_side::compute;
     /// The addresses of each dispatcher, one for each interface of its host, as in "10.0.0.1:4000".
     std::vector<std::vector<std::string>> addresses = {};

@@ -40,9 +40,9 @@ private:
 
 /// Options of the tape's gradients.
 struct gradient_options {
-    gradient_op op = hvd::average;
-    double prescale = 1;
-    double postscale = 1;
+    gradient_op op = hvd::average;            ///< `average`, `sum` or `adasum`
+    double prescale = 1;                      ///< each rank's gradients are multiplied by it
+    double postscale = 1;                     ///< the result is multiplied by it
     gradient_codec codec = hvd::codec::none;  ///< not with Adasum, which computes in double
     bool scale_local_gradients = true;  ///< local gradients are divided by the number of ranks
 };

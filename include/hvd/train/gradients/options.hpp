@@ -106,13 +106,13 @@ enum class bucket_order : std::uint8_t {
 /// Options of a distributed optimizer. All ranks give the same, which is compared before the first
 /// step. Horovod: `backward_passes_per_step`, `gradient_predivide_factor`, `groups`, `compression`.
 struct optimizer_options {
-    gradient_op op = hvd::average;
+    gradient_op op = hvd::average;  ///< `average`, `sum` or `adasum`
     /// size of a bucket: gradients that travel together. 0 takes the `.tuning.bucket_bytes` that
     /// the communicator has when the optimizer is made; 1 sends each gradient by itself.
     std::size_t bucket_bytes = 0;
     /// Gradients, by index, that travel together whatever their size. The others fill buckets.
     std::vector<std::vector<std::size_t>> groups = {};
-    bucket_order order = bucket_order::adaptive;
+    bucket_order order = bucket_order::adaptive;  ///< in which buckets start
     /// Gradients, by index, that may stay unreported. Their buckets are the last, so that they stop
     /// no others. See `unreported()`.
     std::vector<std::size_t> may_be_unreported = {};

@@ -25,8 +25,9 @@ enum class uneven_samples : std::uint8_t {
 
 /// Options of a sampler. They are the same on all ranks.
 struct sampler_options {
-    bool shuffle = true;
-    std::uint64_t seed = 0;
+    bool shuffle = true;     ///< each epoch has an order of its own
+    std::uint64_t seed = 0;  ///< of the orders, the same on all ranks
+    /// for samples that do not divide by the ranks
     uneven_samples uneven = uneven_samples::repeat;
 };
 

@@ -108,8 +108,8 @@ template <class T = float>
 struct sgd {
     using value_type = T;
     using R = number<T>;
-    R rate = R(0.01);
-    R momentum = R(0);
+    R rate = R(0.01);        ///< the learning rate
+    R momentum = R(0);       ///< 0: none, and no velocity is kept
     bool nesterov = false;   ///< looks ahead by the momentum
     R weight_decay = R(0);   ///< L2: weight_decay · value is added to the gradient
     slots<R> velocity = {};  ///< with momentum only
@@ -158,15 +158,15 @@ template <class T = float, bool Decoupled = false>
 struct adam {
     using value_type = T;
     using R = number<T>;
-    R rate = R(0.001);
-    R beta1 = R(0.9);
-    R beta2 = R(0.999);
-    R epsilon = R(1e-8);
+    R rate = R(0.001);    ///< the learning rate
+    R beta1 = R(0.9);     ///< decay of the mean
+    R beta2 = R(0.999);   ///< decay of the variance
+    R epsilon = R(1e-8);  ///< added to the root of the variance
     /// L2: weight_decay · value is added to the gradient. In `adamw` it is decoupled: each step
     /// first multiplies the value by 1 - rate · weight_decay.
     R weight_decay = R(Decoupled ? 0.01 : 0);
-    slots<R> mean = {};
-    slots<R> variance = {};
+    slots<R> mean = {};      ///< state: running mean of the gradients
+    slots<R> variance = {};  ///< state: running mean of their squares
     step_counts steps = {};  ///< each parameter's own, which correct the bias of its moments
 
     /// For hvd: the kernel of the step after `done` ones.
@@ -211,9 +211,9 @@ template <class T = float>
 struct adadelta {
     using value_type = T;
     using R = number<T>;
-    R rate = R(1);
-    R rho = R(0.9);
-    R epsilon = R(1e-6);
+    R rate = R(1);          ///< the learning rate
+    R rho = R(0.9);         ///< decay of the running means
+    R epsilon = R(1e-6);    ///< added below the roots
     R weight_decay = R(0);  ///< L2: weight_decay · value is added to the gradient
     slots<R> squares = {};  ///< running mean of squared gradients
     slots<R> changes = {};  ///< running mean of squared changes

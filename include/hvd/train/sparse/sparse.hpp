@@ -17,8 +17,8 @@ namespace hvd::inline v0 {
 
 /// Options of a sparse allreduce. All ranks give the same.
 struct sparse_options {
-    sparse_policy policy = sparse_policy::automatic;
-    gradient_op op = hvd::average;            ///< only average or sum
+    sparse_policy policy = sparse_policy::automatic;  ///< rows, or the whole table
+    gradient_op op = hvd::average;                    ///< only average or sum
     gradient_codec codec = hvd::codec::none;  ///< the element type of values while they travel
     /// a table that travels as a whole does so in its own type, so that no sum is rounded to the
     /// codec's: as the sums of gathered rows
