@@ -16,8 +16,12 @@ def an_object(required=(), **properties):
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
-CONTAINER = an_object(["name"], name=STRING, image=STRING, **{words: {"type": "array", "items": STRING} for words in ("command", "args")})
-POD = an_object(metadata={"type": "object"}, spec=an_object(["containers"], containers={"type": "array", "items": CONTAINER}))
+AMOUNTS = {"type": "object", "additionalProperties": STRING}
+MOUNT = an_object(["name", "mountPath"], name=STRING, mountPath=STRING, subPath=STRING)
+VOLUME = an_object(["name"], name=STRING, emptyDir=an_object(medium=STRING, sizeLimit=STRING))
+CONTAINER = an_object(["name"], name=STRING, image=STRING, resources=an_object(limits=AMOUNTS, requests=AMOUNTS), volumeMounts={"type": "array", "items": MOUNT},
+                      **{words: {"type": "array", "items": STRING} for words in ("command", "args")})
+POD = an_object(metadata={"type": "object"}, spec=an_object(["containers"], containers={"type": "array", "items": CONTAINER}, volumes={"type": "array", "items": VOLUME}))
 REPLICAS = an_object(replicas=NUMBER, restartPolicy=STRING, template=POD)
 SPEC = an_object(["mpiReplicaSpecs"], slotsPerWorker=NUMBER, sshAuthMountPath=STRING, mpiReplicaSpecs={"type": "object", "additionalProperties": REPLICAS},
                  mpiImplementation={"type": "string", "enum": ["OpenMPI", "Intel", "MPICH"]}, runPolicy=an_object(cleanPodPolicy=STRING, backoffLimit=NUMBER))
@@ -40,6 +44,8 @@ def faults(job):
 
 def faults_at(where, value, fits):
     """What does not fit a schema as Kubernetes has them. A field that it does not know would be dropped in silence."""
+    if fits.get("x-kubernetes-int-or-string"):
+        fits = STRING if isinstance(value, str) else NUMBER
     kind = fits.get("type", "object")
     if not isinstance(value, TYPES[kind]) or (kind == "integer" and isinstance(value, bool)):
         yield f"{where}: {kind} expected"

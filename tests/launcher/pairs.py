@@ -138,8 +138,18 @@ class Pairs(LauncherTest):
         for variable, programs in (("OMPI_COMM_WORLD_SIZE", of_tcp + of_mpi), ("PMI_SIZE", of_tcp)):
             for program in programs:
                 with self.subTest(variable=variable, program=program):
-                    remedy = "HVD_RENDEZVOUS" if program in of_tcp else "another MPI"
+                    remedy = "HVD_RENDEZVOUS" if program in of_tcp else "start it by the launcher of its own MPI"
                     self.assert_refused(self.run_without_launcher(*program, **{variable: "2"}), variable, remedy)
+
+    def test_the_three_mpis_are_named_where_they_do_not_fit(self):
+        if MPI is None:
+            self.skipTest("hvd was built without MPI")
+        for variable, launcher in (("PMI_SIZE", "MPICH's or Intel MPI's"), ("OMPI_COMM_WORLD_SIZE", "Open MPI's")):
+            if (variable == "PMI_SIZE") == os.environ["HVD_MPI_VERSION"].startswith("MPICH"):
+                continue  # its own launcher's variables start it otherwise
+            said = self.run_without_launcher(MPI, **{variable: "2"}).stderr
+            self.assertIn(f"it is compiled with {os.environ['HVD_MPI_VERSION']}, the library that runs is ", said)
+            self.assertIn(f"and the launcher is {launcher}", said)
 
     def test_a_step_of_slurm_is_a_launcher_and_its_batch_script_is_not(self):
         step, script = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}

@@ -10,6 +10,7 @@ namespace version_tests {
 
 TEST_CASE("the headers' version is the build system's") {
     CHECK(std::string(HVD_VERSION_STRING) == HVD_TEST_MESON_VERSION);
+    CHECK(std::string(hvd::version) == HVD_TEST_MESON_VERSION);
 }
 
 TEST_CASE("the parts of the version make its text") {

@@ -3,12 +3,15 @@
 #include "options.hpp"
 
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
 
 #include <CLI/CLI.hpp>
+
+#include "../hvdrun/manual.hpp"
 
 namespace hvd_compute {
 namespace {
@@ -50,6 +53,15 @@ void check(const options& o) {
                                  " dispatchers: a multiple of the dispatchers was expected");
 }
 
+const hvdrun::described_program own_pages = {
+    "hvd-compute",
+    HVD_COMPUTE_VERSION,
+    "workers and dispatchers of a data service",
+    "[options] CONFIG -- PROGRAM [ARGUMENT ...]",
+    "that of the worker; 1 if the service fails; 2 for a wrong command line.",
+    "hvdrun -np 4 hvd-compute compute.json -- ./worker",
+    "docs/data_service.md"};
+
 }  // namespace
 
 options read_options(int argc, char** argv) {
@@ -73,6 +85,10 @@ options read_options(int argc, char** argv) {
     app.add_option("config", o.config, "the file that trainers and workers read")->required();
     app.add_option("program", o.program, "the worker's program and its arguments, behind --")
         ->required();
+    if (argc == 3 && std::strcmp(argv[1], "--generate") == 0) {
+        std::fputs(hvdrun::installed_file(app, own_pages, argv[2]).c_str(), stdout);
+        std::exit(0);
+    }
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) {

@@ -26,6 +26,7 @@ std::vector<described_option> options_of(const CLI::App& app) {
         described_option told{{}, one->get_description(), one->get_items_expected_min()};
         for (const std::string& name : one->get_snames()) told.names.push_back("-" + name);
         for (const std::string& name : one->get_lnames()) told.names.push_back("--" + name);
+        if (told.names.empty()) continue;  // a word without a name: the synopsis has it
         if (told.names.front() == "-n") told.names.insert(told.names.begin(), "-np");
         result.push_back(std::move(told));
     }

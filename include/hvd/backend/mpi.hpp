@@ -13,6 +13,7 @@
 #include "../core/tuning.hpp"
 #include "../platform/host_identity.hpp"
 #include "../platform/mpi_api.hpp"
+#include "../platform/mpi_names.hpp"
 #include "../platform/mpi_types.hpp"
 #include "../protocol/received_headers.hpp"
 #include "../transport/node_map.hpp"
@@ -34,10 +35,13 @@ namespace detail {
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size", -1);
     if (size > 1) return;
     refuse_to_be_alone("mpi", true, [](const launched_ranks& launched) {
-        return launched.variable[0] == 'H'
-                   ? "start it by 'hvdrun --backend mpi' or by mpiexec, or use hvd::tcp"
-                   : "it is built with another MPI than the one whose launcher started it (ldd "
-                     "shows which), or srun needs --mpi";
+        if (launched.variable[0] == 'H')
+            return text("start it by 'hvdrun --backend mpi' or by mpiexec, or use hvd::tcp");
+        return text("it is compiled with ", compiled_mpi(), ", the library that runs is ",
+                    running_mpi(), ", and the launcher is ", launcher_that_sets(launched.variable),
+                    ": start it by the launcher of its own MPI, or compile it with the "
+                    "launcher's; srun needs --mpi=pmix or --mpi=pmi2; a container needs the "
+                    "launcher's MPI inside");
     });
 }
 

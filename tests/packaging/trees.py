@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""Fresh trees of distributions by mmdebstrap, and what is done in them. For the superuser, with the machine's own mirror.
+
+trees.py demo SOURCE_ROOT SUITE: the demo and a few tests, as a newcomer runs them"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+TESTS = ["unit.version", "docs.links_lead_somewhere", "consumer.an_include_path_is_enough_for_threads"]
+
+
+def run(*command, **keywords):
+    print("$", *command, flush=True)
+    return subprocess.run([str(word) for word in command], check=True, **keywords)
+
+
+def require(source, *programs):
+    """Installs the packages of these tests. The test is skipped where that can't be."""
+    if os.geteuid() != 0:
+        print("only the superuser makes trees of distributions")
+        sys.exit(77)
+    subprocess.run(["bash", "-c", "source tools/setup.sh && need packaging"], cwd=source)
+    if missing := [program for program in programs if shutil.which(program) is None]:
+        print(f"not installed, and not to be had: {', '.join(missing)}")
+        sys.exit(77)
+
+
+def own_suite():
+    """The name of this machine's release, such as bookworm."""
+    words = dict(line.split("=", 1) for line in pathlib.Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    return words.get("VERSION_CODENAME", "stable").strip('"')
+
+
+def in_new_tree(suite, *hooks, packages=("ca-certificates",)):
+    """Makes a tree, runs the hooks, in which "$1" is its folder, and removes it."""
+    run("mmdebstrap", "--variant=apt", f"--include={','.join(packages)}", *(f"--customize-hook={hook}" for hook in hooks), "--format=null", suite, "/dev/null")
+
+
+def in_tree(command):
+    return f"""chroot "$1" env HOME=/root sh -ec '{command}'"""
+
+
+def demo(source, suite):
+    """A copy of the commit, as an archive has it."""
+    files = f'mkdir "$1/root/hvd" && git -C {source} archive HEAD | tar -x -C "$1/root/hvd"'
+    jobs = f"HVD_JOBS={os.environ.get('HVD_JOBS') or 2}"
+    in_new_tree(suite, files, in_tree(f"cd /root/hvd && {jobs} ./run demo --epochs 2"), in_tree(f"cd /root/hvd && {jobs} ./run test {' '.join(TESTS)}"))
+
+
+if __name__ == "__main__":
+    require(sys.argv[2], "mmdebstrap", "git")
+    {"demo": demo}[sys.argv[1]](*sys.argv[2:])
