@@ -11,7 +11,8 @@
 
 #include <model.hpp>
 
-// Stands in for hvd's header of this name: it tells the simulation which bytes are read and written.
+// Stands in for hvd's header of this name: it tells the simulation which bytes are read and which
+// are written.
 namespace hvd::inline v0::detail {
 
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
