@@ -66,11 +66,16 @@ struct bucket {
 std::vector<bucket> buckets_of(const model& m, const options& o, std::size_t element_bytes) {
     const std::size_t most = o.how == "plain" ? 0 : o.how == "fused" ? SIZE_MAX : o.bucket;
     std::vector<bucket> result;
+    const double end = o.how == "overlapped" ? 0 : 1;
     for (std::size_t i = 0; i < m.counts.size(); ++i) {
-        if (result.empty() || (result.back().elements + m.counts[i]) * element_bytes > most)
+        const double ready = std::max(end, m.ready[i]);
+        std::size_t left = m.counts[i];
+        for (; o.how == "overlapped" && left * element_bytes > most; left -= most / element_bytes)
+            result.push_back({most / element_bytes, ready});  // a long tensor is cut
+        if (result.empty() || (result.back().elements + left) * element_bytes > most)
             result.emplace_back();
-        result.back().elements += m.counts[i];
-        result.back().ready = o.how == "overlapped" ? m.ready[i] : 1;
+        result.back().elements += left;
+        result.back().ready = ready;
     }
     return result;
 }
