@@ -190,10 +190,8 @@ public:
         while (!done_ && under_way_.test()) {
             under_way_.wait();
             if (by_.flat || ++stage_ == 3) done_ = true;
-            else if (stage_ == 1)
-                under_way_ = by_.cross->allreduce_async(part(), hvd::sum);
-            else
-                under_way_ = by_.last->allgather_async(part(), hvd::into(whole()));
+            else if (stage_ == 1) under_way_ = by_.cross->allreduce_async(part(), hvd::sum);
+            else under_way_ = by_.last->allgather_async(part(), hvd::into(whole()));
         }
         return done_;
     }
