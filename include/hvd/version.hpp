@@ -15,10 +15,12 @@
 /// ranks.
 namespace hvd {
 /// The names of this major version. Programs write `hvd::name`.
-inline namespace v0 {
+inline namespace v0 {}
+}  // namespace hvd
+
+namespace hvd::inline v0 {
 
 /// The version of these headers as a text: "0.1.0".
 inline constexpr const char* version = HVD_VERSION_STRING;
 
-}  // namespace v0
-}  // namespace hvd
+}  // namespace hvd::inline v0

@@ -18,7 +18,7 @@ THEME = pathlib.Path("/usr/share/doxygen-awesome-css")
 
 # The navigation. A page in docs/ or examples/ that is not listed is an error. A listed page that does not exist is left out.
 SECTIONS = {
-    "Guide": ["docs/training.md", "docs/data.md", "docs/data_service.md", "docs/in_your_framework.md", "docs/concepts.md", "docs/engine.md", "docs/observing.md", "docs/statistics.md", "docs/your_own_types.md", "docs/device.md", "docs/errors.md", "docs/launching.md", "docs/tcp.md", "docs/elastic.md", "docs/tuning.md", "docs/surface.md",
+    "Guide": ["docs/install.md", "docs/training.md", "docs/data.md", "docs/data_service.md", "docs/in_your_framework.md", "docs/concepts.md", "docs/engine.md", "docs/observing.md", "docs/statistics.md", "docs/your_own_types.md", "docs/device.md", "docs/errors.md", "docs/launching.md", "docs/containers.md", "docs/tcp.md", "docs/elastic.md", "docs/tuning.md", "docs/surface.md",
               "docs/determinism.md", "docs/questions.md"],
     "Coming from elsewhere": ["docs/from_mpi.md", "docs/from_horovod.md", "docs/from_pytorch.md", "docs/from_nccl.md", "docs/comparison.md", "docs/horovod_behaviours.md"],
     "Examples": ["examples/fashion_mnist/README.md", "examples/torch_mnist/README.md", "examples/dlib_mnist/README.md", "examples/word2vec/README.md", "examples/augment/README.md",
