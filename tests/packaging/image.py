@@ -26,6 +26,7 @@ AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 # The mounts of a container: proc, devices, a /dev/shm of Docker's size, and /tmp shared as Apptainer does. They end with the namespace.
 MOUNTS = """set -e
 mount -t proc proc "$TREE/proc"
+mount --rbind /sys "$TREE/sys"
 mount --rbind /dev "$TREE/dev"
 mount -t tmpfs -o size=64m shm "$TREE/dev/shm"
 mount --bind /tmp "$TREE/tmp"
@@ -123,8 +124,7 @@ def judge_limits(tree):
         if group:
             said = inside(tree, 'chroot "$TREE" hvd-info --only memory || true', group).stdout
             print(said)
-            # A container of version 1 sees the groups of the host below another path, or none.
-            assert "/sys/fs/cgroup" not in said
+            assert "by a control group's limit of 200 MiB" in said and "docker run --memory" in said, said
 
 
 def judge_launchers(tree):
@@ -135,7 +135,10 @@ def judge_launchers(tree):
     if shutil.which("mpiexec.mpich"):
         ended = inside(tree, f"mpiexec.mpich {program}")
         print(ended.stdout)
-        assert ended.returncode != 0 and "it is compiled with Open MPI" in ended.stdout and "the launcher is MPICH's" in ended.stdout, ended.stdout
+        assert ended.returncode != 0 and "aborts the job" in ended.stdout, ended.stdout
+        said = inside(tree, 'mpiexec.mpich -n 2 chroot "$TREE" hvd-info --only mpi,ranks').stdout
+        print(said)
+        assert "WRONG" in said and "Open MPI" in said, said
 
 
 def dockerfile(source, work):

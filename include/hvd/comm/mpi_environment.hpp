@@ -31,9 +31,8 @@ struct environment_options {
 /// rank. Declare it before every communicator. Not movable. A forked child does not use MPI.
 /// @throws hvd::usage_error if MPI has been finalised; hvd::mpi_error if it can't be started.
 /// @snippet tests/docs/snippets.cpp mpi_environment
-class [[nodiscard(
-    "hvd: MPI ends with its environment: keep it in a variable to the end of main")]] HVD_API
-    mpi_environment {
+class [[nodiscard("hvd: MPI ends with its environment: keep it in a variable to the end of main"),
+        gnu::visibility("default")]] mpi_environment {  // g++ takes no HVD_API behind [[…]]
 public:
     [[nodiscard("hvd: MPI ends with its environment: keep it in a variable to the end of main")]]
     mpi_environment(int& argc, char**& argv, const environment_options& options = {}) {
