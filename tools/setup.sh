@@ -39,13 +39,8 @@ packages() {
     sanitizers) clang=$(newest_package clang 16) && echo "$clang" "lib${clang/-/-rt-}-dev" "${clang/clang/llvm}" ;;
     aarch64 | riscv64) where_known "g++-$1-linux-gnu" qemu-user ;;
     mpich) echo mpich libmpich-dev ;;
-<<<<<<< HEAD
-    bench) echo iproute2 libssl-dev mpich libmpich-dev nlohmann-json3-dev libboost-mpi-dev libboost-serialization-dev python3 python3-venv python3-matplotlib "$(where_known libgloo-dev)" ;;
-    docs) echo doxygen python3 libjs-lunr "$(where_known doxygen-awesome-css)" ;;
-=======
     bench) echo iproute2 libssl-dev mpich libmpich-dev nlohmann-json3-dev libboost-mpi-dev libboost-serialization-dev python3 python3-venv python3-matplotlib "$(where_known libgloo-dev)" "$(where_known libsimgrid-dev)" ;;
-    docs) echo doxygen python3 "$(where_known doxygen-awesome-css)" ;;
->>>>>>> 6c9b39a5bb6256882494aa5d6382c89ed6c9d566
+    docs) echo doxygen python3 libjs-lunr "$(where_known doxygen-awesome-css)" ;;
     browser) where_known chromium chromium-driver python3-selenium ;;
     format) echo git clang-format-19 ;;
   esac

@@ -47,7 +47,7 @@ public:
     virtual bool has_begun() const = 0;
 };
 
-/// What one rank of the machine does at present.
+/// The thing that one rank of the machine does at present.
 class rank_state {
 public:
     std::set<const awaited*> endpoints;

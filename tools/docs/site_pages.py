@@ -26,7 +26,6 @@ SEARCH = """  <td id="hvd-search-box"><input id="hvd-search" type="search" place
 
 # The navigation. A page in docs/ or examples/ that is not listed is an error. A listed page that does not exist is left out.
 SECTIONS = {
-<<<<<<< HEAD
     "Guide": ["docs/guide/train_on_all_ranks.md", "docs/guide/overlap.md", "docs/guide/mixed_precision.md", "docs/guide/save_and_resume.md",
               "docs/guide/learning_rate.md", "docs/guide/gradient_accumulation.md", "docs/guide/loading_data.md", "docs/guide/uneven_data.md",
               "docs/guide/sparse_tables.md", "docs/guide/elastic_jobs.md", "docs/guide/when_it_hangs.md", "docs/guide/when_it_is_slow.md",
@@ -34,13 +33,8 @@ SECTIONS = {
               "docs/guide/from_c.md", "docs/guide/compiled_form.md", "docs/guide/reproduce.md", "docs/questions.md", "docs/install.md", "docs/containers.md"],
     "Coming from elsewhere": ["docs/from_horovod.md", "docs/from_pytorch.md", "docs/from_mpi.md", "docs/from_nccl.md", "docs/in_your_framework.md", "docs/comparison.md"],
     "Subjects": ["docs/concepts.md", "docs/training.md", "docs/data.md", "docs/data_service.md", "docs/engine.md", "docs/device.md", "docs/elastic.md",
-                 "docs/launching.md", "docs/tcp.md", "docs/observing.md", "docs/statistics.md", "docs/your_own_types.md", "docs/determinism.md", "docs/scaling.md"],
+                 "docs/launching.md", "docs/tcp.md", "docs/observing.md", "docs/statistics.md", "docs/your_own_types.md", "docs/determinism.md"],
     "Reference": ["docs/reference/options.md", "docs/tuning.md", "docs/errors.md", "docs/reference/compile_errors.md", "docs/surface.md", "docs/horovod_behaviours.md"],
-=======
-    "Guide": ["docs/install.md", "docs/training.md", "docs/data.md", "docs/data_service.md", "docs/in_your_framework.md", "docs/concepts.md", "docs/engine.md", "docs/observing.md", "docs/statistics.md", "docs/your_own_types.md", "docs/device.md", "docs/errors.md", "docs/launching.md", "docs/containers.md", "docs/tcp.md", "docs/elastic.md", "docs/tuning.md", "docs/surface.md",
-              "docs/determinism.md", "docs/questions.md"],
-    "Coming from elsewhere": ["docs/from_mpi.md", "docs/from_horovod.md", "docs/from_pytorch.md", "docs/from_nccl.md", "docs/comparison.md", "docs/horovod_behaviours.md"],
->>>>>>> 032f020046753d652955a2ea0734198eda7719e3
     "Examples": ["examples/fashion_mnist/README.md", "examples/torch_mnist/README.md", "examples/dlib_mnist/README.md", "examples/word2vec/README.md", "examples/augment/README.md",
                  "examples/custom_engine/README.md", "examples/inference/README.md"],
     "Figures": ["docs/benchmarks.md", "docs/log/allreduce.md", "docs/log/nodes.md", "docs/log/other.md", "docs/log/training.md", "docs/log/elastic.md"],
