@@ -87,6 +87,11 @@
   document.addEventListener('DOMContentLoaded', () => {
     const field = document.getElementById('hvd-search'), list = document.getElementById('hvd-found');
     document.body.append(list);  // above the menu
+    // Doxygen's parts of a page, for readers of screens.
+    const roles = {'#top': 'banner', '#side-nav': 'navigation', '#doc-content': 'main', '#nav-path': 'contentinfo'};
+    Object.entries(roles).forEach(([part, role]) => document.querySelector(part)?.setAttribute('role', role));
+    if (!document.querySelector('h1')) document.querySelector('.headertitle .title')?.setAttribute('role', 'heading');
+    document.querySelector('.title[role=heading]')?.setAttribute('aria-level', '1');
     field.addEventListener('input', () => show(field, list));
     field.addEventListener('keydown', event => {
       if (event.key == 'Enter') list.querySelector('a')?.click();
