@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "../core/viewable.hpp"
-#include "../platform/cuda_api.hpp"
+#include "../platform/cuda_memory.hpp"
 
 namespace hvd::inline v0 {
 
