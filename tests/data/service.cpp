@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -461,6 +462,123 @@ TEST_CASE("who does not know the secret gets nothing from a worker, and others a
     data::loader remote(pipeline_of(500) | data::send_to_data_service(service.config, 0, 1));
     data::loader expected(pipeline_of(500), hvd::part{});
     CHECK(batches_of(remote, 0) == batches_of(expected, 0));
+}
+
+// ---- the batches of each trainer ----------------------------------------------------------------
+
+namespace {
+
+// The batches of an epoch that one rank gets.
+std::vector<std::vector<int>> remote_epoch(const fixed_service& service, hvd::part mine,
+                                           data::processing_mode mode, std::uint64_t epoch,
+                                           data::loader_state after = {}) {
+    data::loader loader(pipeline_of(200) |
+                        data::send_to_data_service(service.config, mine.rank, mine.size, mode) |
+                        data::prefetch(3));
+    if (after.samples_done > 0) loader.resume(after);
+    return batches_of(loader, epoch);
+}
+
+}  // namespace
+
+TEST_CASE("round robin gives each batch to one trainer in turn, and all as many") {
+    const fixed_service service(2, 200);
+    data::loader alone(pipeline_of(200), hvd::part{});
+    const auto expected = batches_of(alone, 1);
+    for (const int ranks : {1, 2, 3, 4})
+        for (const std::size_t done : {0, 12}) {
+            const std::size_t rows =
+                (expected.size() - done + std::size_t(ranks) - 1) / std::size_t(ranks);
+            for (int rank = 0; rank < ranks; ++rank) {
+                const auto got =
+                    remote_epoch(service, {rank, ranks}, data::processing_mode::round_robin, 1,
+                                 {5, 1, 7 * done});
+                REQUIRE(got.size() == rows);
+                for (std::size_t step = 0; step < rows; ++step) {
+                    const std::size_t k = done + step * std::size_t(ranks) + std::size_t(rank);
+                    CHECK(got[step] == (k < expected.size() ? expected[k] : std::vector<int>()));
+                }
+            }
+        }
+}
+
+TEST_CASE("in parallel epochs each trainer gets all samples, in an order of its own") {
+    const fixed_service service(2, 200);
+    const auto every = data::from(numbers_below(200)) | data::shuffle({.seed = 5}) |
+                       data::equal_batch(7, {.last = data::last_batch::fill});
+    data::service_config config = data::service_config::make(0, 0);
+    const data::service_worker worker(every, config);
+    config.worker_addresses = {"127.0.0.1:" + std::to_string(worker.port())};
+    std::vector<std::vector<std::vector<int>>> of_rank;
+    for (int rank = 0; rank < 4; ++rank) {
+        // batches of seven samples are equal on four ranks, since each has all of them
+        data::loader loader(every | data::send_to_data_service(
+                                        config, rank, 4, data::processing_mode::parallel_epochs));
+        of_rank.push_back(batches_of(loader, 3));
+        CHECK(loader.samples_of_all() == 28);
+        CHECK(loader.state() == data::loader_state{5, 3, 200});
+        std::vector<int> all;
+        for (const auto& batch : of_rank.back()) all.insert(all.end(), batch.begin(), batch.end());
+        all.resize(200);  // without those that fill the last one
+        std::sort(all.begin(), all.end());
+        CHECK(all == numbers_below(200));
+        for (int other = 0; other < rank; ++other)
+            CHECK(of_rank[std::size_t(other)] != of_rank.back());
+    }
+    data::loader alone(every, hvd::part{});
+    CHECK(batches_of(alone, 3) == of_rank[0]);
+    // a pipeline that draws and leaves out samples
+    data::loader first(pipeline_of(200), hvd::part{});
+    const auto whole = batches_of(first, 2);
+    const auto mode = data::processing_mode::parallel_epochs;
+    CHECK(remote_epoch(service, {0, 3}, mode, 2) == whole);
+    const auto second = remote_epoch(service, {1, 3}, mode, 2);
+    CHECK(second.size() == whole.size());
+    CHECK(second != whole);
+    const std::vector<std::vector<int>> rest(second.begin() + 10, second.end());
+    CHECK(remote_epoch(service, {1, 3}, mode, 2, {5, 2, 70}) == rest);
+}
+
+TEST_CASE("trainings of the same mode share their batches while workers go and come") {
+    using enum data::processing_mode;
+    for (const auto mode : {distributed_epoch, round_robin, parallel_epochs}) {
+        fixed_service service(2, 2000);
+        const auto remote_of = [&](int rank) {
+            return pipeline_of(2000) | data::send_to_data_service(service.config, rank, 2, mode) |
+                   data::prefetch(4);
+        };
+        std::vector<data::remote_batches<pipeline>> remote;
+        for (const int rank : {0, 1, 0, 1}) remote.push_back(remote_of(rank));
+        for (const auto& each : remote)
+            REQUIRE(becomes_true([&] { return each.statistics().workers == 2; }));
+        std::vector<std::vector<std::vector<int>>> got(4);
+        std::vector<std::thread> trainers;
+        for (std::size_t i = 0; i < 4; ++i)
+            trainers.emplace_back([&, i] {
+                data::loader loader(remote[i]);
+                got[i] = batches_of(loader, 0);
+            });
+        for (std::thread& each : trainers) each.join();
+        const std::uint64_t steps = mode == round_robin ? 143 : 286;
+        const std::uint64_t made = service.running[0]->made() + service.running[1]->made();
+        // a worker that helps another one out makes a few again; alone they make twice as many
+        CHECK(made < 3 * steps);
+        for (const std::size_t rank : {0, 1}) {
+            CHECK(got[rank] == got[rank + 2]);
+            std::vector<std::vector<int>> disturbed;
+            data::loader loader(remote[rank]);
+            for (auto& batch : loader.epoch(0)) {
+                if (disturbed.size() % 20 == 5) service.running[0].reset();
+                if (disturbed.size() % 20 == 15 && !service.running[0])
+                    service.running[0] = start_worker(
+                        service.config, 2000,
+                        {.port = std::uint16_t(
+                             std::stoi(service.config.worker_addresses[0].substr(10)))});
+                disturbed.push_back(std::move(batch));
+            }
+            CHECK(disturbed == got[rank]);
+        }
+    }
 }
 
 // ---- several trainings --------------------------------------------------------------------------

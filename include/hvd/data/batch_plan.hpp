@@ -10,6 +10,7 @@
 #include "../core/lean/text.hpp"
 #include "../core/tuning.hpp"
 #include "errors.hpp"
+#include "mixing.hpp"
 #include "part.hpp"
 #include "permutation.hpp"
 
@@ -31,10 +32,18 @@ struct batch_request {
     part mine;
 };
 
+/// The part of an epoch that a rank takes.
+enum class batch_share : std::uint8_t {
+    parts,  ///< Its part of each batch.
+    turns,  ///< Each batch whose turn it is. A step has one for each rank.
+    whole,  ///< All batches, in an order of its own.
+};
+
 /// The sizes and the order of a pipeline's batches.
 struct batch_plan {
     std::uint64_t samples = 0;     ///< of an epoch
-    std::uint64_t batch_size = 1;  ///< of all ranks together
+    std::uint64_t batch_size = 1;  ///< of a step, of all ranks together
+    batch_share share = batch_share::parts;
     last_batch last = last_batch::keep;
     bool is_equal = false;     ///< All batches have as many samples, on all ranks.
     bool may_shorten = false;  ///< A stage may leave out samples.
@@ -60,8 +69,24 @@ struct batch_plan {
 
     /// The number of samples of all ranks in the batch that begins at a position.
     std::uint64_t size_at(std::uint64_t first) const {
-        if (last == last_batch::fill || samples - first >= batch_size) return batch_size;
-        return samples - first;
+        if (last == last_batch::fill) return batch_size;
+        const std::uint64_t left = first < samples ? samples - first : 0;
+        return left < batch_size ? left : batch_size;
+    }
+
+    /// The request that a rank's loader makes of a step, as the pipeline without the share knows
+    /// it.
+    batch_request own(batch_request r) const {
+        if (share == batch_share::parts) return r;
+        const std::uint64_t rank = std::uint64_t(r.mine.rank);
+        if (share == batch_share::turns) {
+            r.first += rank * (batch_size / std::uint64_t(r.mine.size));
+            if (r.first > samples) r.first = last == last_batch::fill ? r.first % samples : samples;
+        } else if (rank > 0) {
+            r.seed = hvd::detail::mixed_key(r.seed, rank);
+        }
+        r.mine = part{};
+        return r;
     }
 
     /// The first and the last place of a rank's part of a batch. The first ranks have one sample
@@ -76,8 +101,11 @@ struct batch_plan {
 
     /// The number of the first sample in a rank's part of a batch, or `stage_error::no_sample`.
     std::uint64_t first_sample(const batch_request& r) const {
-        const auto [begin, end] = places(r);
-        return begin < end ? sample_at(r, begin) : stage_error::no_sample;
+        batch_plan alone = *this;
+        if (share == batch_share::turns) alone.batch_size /= std::uint64_t(r.mine.size);
+        const batch_request mine = own(r);
+        const auto [begin, end] = alone.places(mine);
+        return begin < end ? sample_at(mine, begin) : stage_error::no_sample;
     }
 };
 

@@ -106,7 +106,8 @@ public:
           mine_(hvd::detail::checked(mine)),
           options_(options),
           state_{plan().seed, 0, 0} {
-        if (plan().is_equal && plan().batch_size % std::uint64_t(mine.size) != 0)
+        if (plan().is_equal && plan().share != batch_share::whole &&
+            plan().batch_size % std::uint64_t(mine.size) != 0)
             hvd::detail::refuse(mine.rank, "batches of ", plan().batch_size,
                                 " samples can't be equal on ", mine.size,
                                 " ranks: a multiple of the ranks was expected");
@@ -188,7 +189,10 @@ public:
     /// The number of samples of all ranks in the batch that was returned last. A rank that divides
     /// the sum of its gradients by it, and takes the sum over the ranks, has the mean. Samples that
     /// `data::filter` or `data::skip_errors` left out count.
-    std::uint64_t samples_of_all() const { return last_size_; }
+    std::uint64_t samples_of_all() const {
+        const bool has_whole = plan().share == batch_share::whole;
+        return has_whole ? last_size_ * std::uint64_t(mine_.size) : last_size_;
+    }
 
     /// The samples that `data::skip_errors` left out on this rank, in the epoch since it began or
     /// was resumed.

@@ -206,8 +206,8 @@ private:
 // Asks the workers of a data service for the batches of one trainer.
 class service_client {
 public:
-    service_client(const data::service_config& config, part mine, std::uint64_t fingerprint)
-        : shared_(config, hello(config, mine, fingerprint)),
+    service_client(const data::service_config& config, part mine, const data::batch_plan& plan)
+        : shared_(config, hello(config, mine, plan)),
           has_dispatcher_(config.dispatchers > 0),
           dispatcher_(config, shared_.mine) {
         for (const std::string& address : config.worker_addresses) add({0, {address}});
@@ -226,7 +226,7 @@ public:
                std::uint64_t steps) {
         ahead_.store(plan.ahead);
         waits_since_.store(0);
-        shared_.board.begin(first, plan.batch_size, steps, plan.ahead);
+        shared_.board.begin(first, plan, steps);
         ask();
     }
 
@@ -246,11 +246,12 @@ public:
 
 private:
     static service_hello hello(const data::service_config& config, part mine,
-                               std::uint64_t fingerprint) {
+                               const data::batch_plan& plan) {
         service_hello made;
         made.role = service_role::trainer;
         made.job = job_number(config.job_id);
-        made.fingerprint = fingerprint;
+        made.fingerprint = plan.fingerprint;
+        made.share = std::uint32_t(plan.share);
         made.dispatcher =
             config.dispatchers > 0 ? std::uint32_t(mine.rank % config.dispatchers) : 0;
         made.rank = mine.rank;

@@ -26,7 +26,7 @@ enum class service_role : std::uint32_t { worker = 1, dispatcher, trainer, reade
 
 // A process tells it at the begin of a connection.
 struct service_hello {
-    std::uint32_t version = 2;
+    std::uint32_t version = 3;
     service_role role = service_role::trainer;
     std::uint64_t job = 0;          // a hash of its id
     std::uint64_t fingerprint = 0;  // of the pipeline, between workers and trainers
@@ -34,6 +34,8 @@ struct service_hello {
     std::int32_t rank = 0, size = 1;
     std::uint32_t workers = 0;  // that a dispatcher lists
     std::uint64_t host = 0;     // 0 if it does not share memory
+    std::uint32_t share = 0;    // of a trainer: a batch_share
+    std::uint32_t unused = 0;
 };
 
 // A trainer's request. The batch comes in its slot of the trainer's arena if it fits.

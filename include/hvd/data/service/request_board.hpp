@@ -43,19 +43,19 @@ struct open_request {
 class request_board {
 public:
     // Begins a run: the batches from `first` on. Those of an earlier run are dropped.
-    void begin(const data::batch_request& first, std::uint64_t batch_size, std::uint64_t steps,
-               std::size_t ahead) {
+    void begin(const data::batch_request& first, const data::batch_plan& plan,
+               std::uint64_t steps) {
         const lock_guard held(mutex_);
         ++run_;
         first_ = first;
-        batch_size_ = batch_size;
+        plan_ = plan;
         steps_ = steps;
         taken_ = asked_ = wanted_ = 0;
         again_.clear();
         slots_.clear();
-        slots_.resize(ahead > 0 ? ahead : 1);
+        slots_.resize(plan.ahead > 0 ? plan.ahead : 1);
         is_asked_.assign(slots_.size(), false);
-        asks_alone_ = ahead == 0;
+        asks_alone_ = plan.ahead == 0;
         failure_ = nullptr;
         counts_ = {};
         began_ = now();
@@ -134,7 +134,7 @@ public:
     template <class Asks>
     service_answer take(const data::batch_request& batch, const Asks& asks) {
         mutex_.lock();
-        const std::uint64_t run = run_, step = (batch.first - first_.first) / batch_size_;
+        const std::uint64_t run = run_, step = (batch.first - first_.first) / plan_.batch_size;
         if (asks_alone_) wanted_ = step + 1;
         ++waiting_;
         mutex_.unlock();
@@ -166,7 +166,7 @@ public:
 
 private:
     bool belongs_to(std::uint64_t step, std::size_t worker, std::size_t of) const {
-        const std::uint64_t number = first_.first / batch_size_ + step;
+        const std::uint64_t number = first_.first / plan_.batch_size + step;
         return (number + std::uint64_t(first_.mine.rank)) % of == worker;
     }
 
@@ -175,14 +175,16 @@ private:
 
     open_request request(std::uint64_t step) const {
         open_request open{run_, step, first_};
-        open.batch.first += step * batch_size_;
+        open.batch.first += step * plan_.batch_size;
+        open.batch = plan_.own(open.batch);
         return open;
     }
 
     mutex mutex_;
     condition changed_;
-    std::uint64_t run_ = 0, batch_size_ = 1, steps_ = 0;
+    std::uint64_t run_ = 0, steps_ = 0;
     data::batch_request first_;
+    data::batch_plan plan_;
     std::uint64_t taken_ = 0, asked_ = 0, wanted_ = 0;
     std::size_t waiting_ = 0;
     bool asks_alone_ = false;

@@ -13,17 +13,46 @@
 
 namespace hvd::inline v0::data {
 
+/// The batches of an epoch that each trainer gets from a data service. The order and the contents
+/// of the batches are the same with each of them, whichever workers there are.
+enum class processing_mode : std::uint8_t {
+    distributed_epoch,  ///< Each rank gets its part of each batch.
+    /// Rank r of S gets batch r, r + S, r + 2S and so on, each as a whole. A step has a batch for
+    /// each rank.
+    round_robin,
+    /// Each rank gets all batches of the epoch as a whole, in an order of its own. Rank 0 has the
+    /// order of a trainer that is alone.
+    parallel_epochs,
+};
+
+}  // namespace hvd::inline v0::data
+
+namespace hvd::inline v0::detail {
+
+inline data::batch_plan shared_plan(data::batch_plan plan, part mine, data::processing_mode mode) {
+    using data::batch_share, data::processing_mode;
+    if (mode == processing_mode::parallel_epochs) plan.share = batch_share::whole;
+    if (mode != processing_mode::round_robin) return plan;
+    plan.share = batch_share::turns;
+    plan.batch_size *= std::uint64_t(mine.size);
+    return plan;
+}
+
+}  // namespace hvd::inline v0::detail
+
+namespace hvd::inline v0::data {
+
 /// A pipeline whose batches the workers of a data service make: see `data::send_to_data_service`.
 template <batch_pipeline Before>
 class remote_batches {
 public:
     using batch_type = typename Before::batch_type;
 
-    remote_batches(const Before& before, const service_config& config, part mine)
-        : plan_(before.plan()),
+    remote_batches(const Before& before, const service_config& config, part mine,
+                   processing_mode mode = processing_mode::distributed_epoch)
+        : plan_(hvd::detail::shared_plan(before.plan(), mine, mode)),
           mine_(mine),
-          client_(std::make_shared<hvd::detail::service_client>(config, mine,
-                                                                before.plan().fingerprint)) {}
+          client_(std::make_shared<hvd::detail::service_client>(config, mine, plan_)) {}
 
     const batch_plan& plan() const { return plan_; }
     batch_plan& plan() { return plan_; }
@@ -70,6 +99,7 @@ namespace hvd::inline v0::detail {
 struct service_step {
     data::service_config config;
     part mine;
+    data::processing_mode mode;
 };
 
 }  // namespace hvd::inline v0::detail
@@ -85,12 +115,16 @@ namespace hvd::inline v0::data {
 /// uses dispatcher r % N.
 /// @throws hvd::usage_error for a rank that does not exist.
 /// @snippet tests/data/service_snippets.cpp trainer
-inline hvd::detail::service_step send_to_data_service(service_config config, int rank, int size) {
-    return {std::move(config), hvd::detail::checked(part{rank, size})};
+inline hvd::detail::service_step send_to_data_service(
+    service_config config, int rank, int size,
+    processing_mode mode = processing_mode::distributed_epoch) {
+    return {std::move(config), hvd::detail::checked(part{rank, size}), mode};
 }
 template <has_ranks Communicator>
-hvd::detail::service_step send_to_data_service(service_config config, const Communicator& world) {
-    return send_to_data_service(std::move(config), world.rank(), world.size());
+hvd::detail::service_step send_to_data_service(
+    service_config config, const Communicator& world,
+    processing_mode mode = processing_mode::distributed_epoch) {
+    return send_to_data_service(std::move(config), world.rank(), world.size(), mode);
 }
 
 template <batch_pipeline Before>
@@ -98,7 +132,7 @@ remote_batches<Before> operator|(const Before& before, const hvd::detail::servic
     static_assert(hvd::detail::has_batch_codec<typename Before::batch_type>,
                   "hvd: no hvd::serializer for the batches that a data service sends; specialise "
                   "it, or make batches of data::default_collate or data::concatenate");
-    return remote_batches<Before>(before, step.config, step.mine);
+    return remote_batches<Before>(before, step.config, step.mine, step.mode);
 }
 
 }  // namespace hvd::inline v0::data

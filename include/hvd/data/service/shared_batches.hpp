@@ -30,6 +30,12 @@ struct prepared_batch {
     gathered_bytes bytes;
 };
 
+// Trainings with equal ones ask for the same batches.
+struct share_of_epoch {
+    part mine;
+    std::uint32_t share = 0;  // a data::batch_share
+};
+
 // Batches of a worker that several trainings ask for, each made once. A batch stays until all
 // trainings that have not come so far have taken it. When there is no room, the training that is
 // ahead waits for the others, once for `patience`: then the oldest batches go, and who comes for
@@ -49,8 +55,7 @@ public:
     // The connection of a trainer, from its begin to its end.
     class member {
     public:
-        member(shared_batches& of, part mine) : of_(of) {
-            last_.mine = mine;
+        member(shared_batches& of, share_of_epoch mine) : of_(of), mine_(mine) {
             const lock_guard held(of_.mutex_);
             of_.members_.push_back(this);
         }
@@ -61,12 +66,16 @@ public:
     private:
         friend shared_batches;
         // True if it is going to ask for that batch, as far as one can tell.
-        bool comes_to(const data::batch_request& r) const {
-            if (last_.mine.rank != r.mine.rank || last_.mine.size != r.mine.size) return false;
+        bool comes_to(const member& other, const data::batch_request& r) const {
+            const share_of_epoch& its = other.mine_;
+            if (mine_.mine.rank != its.mine.rank || mine_.mine.size != its.mine.size ||
+                mine_.share != its.share)
+                return false;
             return !has_asked_ || (last_.seed == r.seed && place_of(last_) < place_of(r));
         }
 
         shared_batches& of_;
+        share_of_epoch mine_;
         bool has_asked_ = false;
         data::batch_request last_;
     };
@@ -83,7 +92,7 @@ public:
             if (found->failure) std::rethrow_exception(found->failure);
             return found->batch;
         }
-        const auto mine = std::make_shared<entry>(request, those_behind(request));
+        const auto mine = std::make_shared<entry>(request, those_behind(me, request));
         if (!mine->awaited_by.empty()) entries_.push_back(mine);
         mutex_.unlock();
         try {
@@ -116,11 +125,11 @@ private:
         return nullptr;
     }
 
-    std::vector<member*> those_behind(const data::batch_request& r) const {
+    std::vector<member*> those_behind(const member& me, const data::batch_request& r) const {
         std::vector<member*> all;
         if (most_bytes_ == 0) return all;
         for (member* const m : members_)
-            if (m->comes_to(r)) all.push_back(m);
+            if (m != &me && m->comes_to(me, r)) all.push_back(m);
         return all;
     }
 

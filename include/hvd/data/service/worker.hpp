@@ -75,6 +75,7 @@ public:
 private:
     using shared_batches = hvd::detail::shared_batches<batch_type>;
     using member = typename shared_batches::member;
+    using share_of_epoch = hvd::detail::share_of_epoch;
 
     static hvd::detail::service_hello hello(const service_config& config,
                                             const worker_options& options) {
@@ -100,7 +101,7 @@ private:
         std::optional<member> me;
         const auto why_not = [&](const hvd::detail::service_hello& hello) {
             if (hello.fingerprint == mine.fingerprint) {
-                me.emplace(shared_, part{hello.rank, hello.size});
+                me.emplace(shared_, share_of_epoch{part{hello.rank, hello.size}, hello.share});
                 return hvd::detail::message();
             }
             return hvd::detail::text("the worker's pipeline has the fingerprint ", mine.fingerprint,
@@ -139,9 +140,11 @@ private:
         hvd::detail::service_failure failure;
         try {
             hvd::detail::checked(request.mine);
-            if (request.first >= std::as_const(pipeline_).plan().samples)
+            const std::uint64_t samples = std::as_const(pipeline_).plan().samples;
+            // an empty batch begins at the end
+            if (samples == 0 || request.first > samples)
                 hvd::detail::refuse(request.mine.rank, "a batch that begins at sample ",
-                                    request.first, " of ", std::as_const(pipeline_).plan().samples);
+                                    request.first, " of ", samples);
             const auto prepared = shared_.get(me, request, [&] { return make(request); });
             if (prepared->bytes.size() > hvd::detail::most_batch_bytes)
                 hvd::detail::refuse(request.mine.rank, "a batch of ", prepared->bytes.size(),
