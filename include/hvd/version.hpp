@@ -9,6 +9,8 @@
 #define HVD_VERSION (HVD_VERSION_MAJOR * 1000000 + HVD_VERSION_MINOR * 1000 + HVD_VERSION_PATCH)
 #define HVD_VERSION_STRING "0.1.0"
 
+#include "core/version_text.hpp"
+
 /// Everything that hvd declares.
 ///
 /// `hvd::communicator` holds the collectives. `hvd::run_threads` and `hvd::mpi_environment` start
@@ -17,10 +19,3 @@ namespace hvd {
 /// The names of this major version. Programs write `hvd::name`.
 inline namespace v0 {}
 }  // namespace hvd
-
-namespace hvd::inline v0 {
-
-/// The version of these headers as a text: "0.1.0".
-inline constexpr const char* version = HVD_VERSION_STRING;
-
-}  // namespace hvd::inline v0

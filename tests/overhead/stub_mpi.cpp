@@ -129,5 +129,6 @@ int MPI_Testsome(int n, void**, int* done, int* indices, void*) {
     return 0;
 }
 int MPI_Testall(int, void**, int* flag, void*) { return *flag = 1, 0; }
+int MPI_Get_library_version(char* text, int* length) { return text[0] = 0, *length = 0; }
 int MPI_Request_get_status(void*, int* flag, void*) { return *flag = 1, 0; }
 }

@@ -100,7 +100,7 @@ STAGES = [
      "core_of": ["collective", "device"], "in_turns": {"device": 2}, "variables": FEW_RANKS,
      "cpu": [0, 600], "units": [0, 21]},
     {"name": "device", "build": "clang", "level": "all", "parallel": 2, "tests": ["device", "train.device*", "docs.from_nccl*"], "but": ["gpu"], "cpu": [0, 540], "units": [0, 28]},
-    {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer", "packaging"], "packages": ["cmake"], "cpu": [0, 290], "units": [0, 8]},
+    {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer", "packaging"], "packages": ["cmake"], "cpu": [0, 240], "units": [0, 8]},
     {"name": "docs", "build": "clang", "parallel": 2, "tests": ["docs"], "but": ["emulated"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [250, 320], "units": [10, 11]},
     {"name": "examples", "build": "clang", "level": "all", "tests": ["examples"], "but": ["examples.torch*", "examples.dlib*"], "cpu": [0, 320], "units": [0, 16]},
     {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [0, 200], "units": [0, 6]},
