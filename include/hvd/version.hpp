@@ -9,8 +9,6 @@
 #define HVD_VERSION (HVD_VERSION_MAJOR * 1000000 + HVD_VERSION_MINOR * 1000 + HVD_VERSION_PATCH)
 #define HVD_VERSION_STRING "0.1.0"
 
-#include "core/version_text.hpp"
-
 /// Everything that hvd declares.
 ///
 /// `hvd::communicator` holds the collectives. `hvd::run_threads` and `hvd::mpi_environment` start

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include <hvd/version.hpp>
+#include <hvd/threads.hpp>
 
 namespace version_tests {
 

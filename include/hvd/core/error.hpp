@@ -13,6 +13,7 @@
 #include "lean/slice.hpp"
 #include "lean/table.hpp"
 #include "lean/text.hpp"
+#include "version_text.hpp"
 
 namespace hvd::inline v0 {
 
