@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <functional>
+#include <latch>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -20,10 +21,14 @@ inline long number_from_environment(const char* name, long otherwise) {
 }
 
 // Calls `bark(what)` in its own thread when a test case has run for HVD_TEST_TIMEOUT seconds (120).
+// The thread is up when it is made and only sleeps then: a child of fork() would find a sanitizer's
+// allocator locked by a thread that is just starting.
 class watchdog {
 public:
     explicit watchdog(std::function<void(const std::string&)> bark)
-        : bark_(std::move(bark)), thread_([this] { watch(); }) {}
+        : bark_(std::move(bark)), thread_([this] { watch(); }) {
+        up_.wait();
+    }
 
     ~watchdog() {
         {
@@ -52,6 +57,7 @@ private:
     using clock = std::chrono::steady_clock;
 
     void watch() {
+        up_.count_down();
         std::unique_lock lock(mutex_);
         while (!ended_) {
             if (clock::now() >= timeout_) {
@@ -70,6 +76,7 @@ private:
     std::string what_;
     clock::time_point timeout_ = clock::now() + patience_;
     bool ended_ = false;
+    std::latch up_{1};
     std::thread thread_;
 };
 
