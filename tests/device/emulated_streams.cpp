@@ -4,9 +4,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <emulation.hpp>
 
@@ -210,6 +213,103 @@ TEST_CASE("a captured stream waits for nothing outside, and those that fork from
         cudaGraphExecDestroy(launched);
         cudaGraphDestroy(graph);
     }
+}
+
+// With one queue for all streams, work waits for what was given to any stream before it.
+TEST_CASE("streams that share a queue run their work in the order in which it was given") {
+    for (const int queues : {0, 1, 2}) {
+        emulation::share_queues(queues);
+        std::thread([queues] {
+            const stream first(cudaStreamNonBlocking), second(cudaStreamNonBlocking),
+                third(cudaStreamNonBlocking);
+            const event reached;
+            gate under_way(first.handle);
+            cudaEventRecord(reached.handle, first.handle);
+            cudaStreamWaitEvent(third.handle, reached.handle, 0);
+            CHECK(is_done(second.handle) == (queues != 1));
+            CHECK(!is_done(third.handle));
+            under_way.release();
+            finish(third.handle);
+            finish(second.handle);
+        }).join();
+    }
+    emulation::share_queues(0);
+}
+
+TEST_CASE("a call that waits for the device keeps the process's other threads out of CUDA") {
+    emulation::lock_contexts(true);
+    const stream s(cudaStreamNonBlocking);
+    const event e;
+    int* x = nullptr;
+    cudaMalloc(reinterpret_cast<void**>(&x), sizeof *x);
+    std::atomic<bool> frees = false, asked = false, freed = false;
+    gate under_way(s.handle);
+    const auto mine = emulation::process_of_this_thread();
+    std::thread waiting([&] {
+        emulation::join_process(mine);
+        frees = true;
+        cudaFree(x);
+        freed = true;
+    });
+    while (!frees) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::thread asking([&] {
+        emulation::join_process(mine);
+        cudaEventQuery(e.handle);
+        asked = true;
+    });
+    std::thread([] { cudaEventQuery(event().handle); }).join();  // of another process
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CHECK(!asked);
+    CHECK(!freed);
+    under_way.release();
+    waiting.join();
+    asking.join();
+    CHECK(asked);
+    emulation::lock_contexts(false);
+}
+
+TEST_CASE("an error stays the thread's last one until it is asked for, and harm stays for good") {
+    const event e;
+    const stream s(cudaStreamNonBlocking);
+    void* memory = nullptr;
+    static_cast<void>(cudaGetLastError());
+    {
+        gate under_way(s.handle);
+        cudaEventRecord(e.handle, s.handle);
+        CHECK(cudaEventQuery(e.handle) == cudaErrorNotReady);
+    }
+    CHECK(cudaMemcpyAsync(&memory, &memory, 1, cudaMemcpyDeviceToHost, s.handle) ==
+          cudaErrorInvalidValue);
+    std::thread([] { CHECK(cudaPeekAtLastError() == cudaSuccess); }).join();
+    CHECK(cudaPeekAtLastError() == cudaErrorInvalidValue);
+    CHECK(cudaGetLastError() == cudaErrorInvalidValue);
+    CHECK(cudaGetLastError() == cudaSuccess);
+    emulation::corrupt(cudaErrorIllegalAddress);
+    for (int i = 0; i < 2; ++i) {
+        CHECK(cudaMalloc(&memory, 1) == cudaErrorIllegalAddress);
+        CHECK(cudaGetLastError() == cudaErrorIllegalAddress);
+    }
+    emulation::reset();
+    CHECK(cudaMalloc(&memory, 1) == cudaSuccess);
+    CHECK(cudaFree(memory) == cudaSuccess);
+}
+
+TEST_CASE("all threads of all blocks of a launch run once, those of several blocks in turns") {
+    const stream s(cudaStreamNonBlocking);
+    bool took_turns = false;
+    for (int i = 0; i < 20; ++i) {
+        std::vector<std::pair<int, unsigned>> ran;
+        emulation::launch(s.handle, 7, 3u,
+                          [&](int block, unsigned thread) { ran.emplace_back(block, thread); });
+        finish(s.handle);
+        for (std::size_t k = 1; k < ran.size(); ++k)
+            took_turns = took_turns || (ran[k].first != ran[k - 1].first && ran[k].second != 0);
+        std::sort(ran.begin(), ran.end());
+        CHECK(ran.size() == 21);
+        CHECK(std::adjacent_find(ran.begin(), ran.end()) == ran.end());
+    }
+    CHECK(took_turns);
 }
 
 }  // namespace emulated_streams_tests

@@ -299,6 +299,32 @@ TEST_CASE("a timeout holds while plans, arenas and communicators end beside the 
     }
 }
 
+// After an access to foreign memory, for example, CUDA refuses everything until the process ends.
+TEST_CASE("when a kernel has done harm, every rank is told, and communicators and plans end") {
+    hvd::run_threads(3, [](world_type& world) {
+        const tensor<float> x{1}, y{2};
+        hvd::communicator<nccl> gpus(world, {.timeout = 10s});
+        auto plan = gpus.plan_allreduce(hvd::fuse(x.view(), y.view()), hvd::sum);
+        plan.run();
+        gpus.barrier();
+        world.barrier();
+        emulation::corrupt(cudaErrorIllegalAddress);
+        const auto told = [&](auto call) {
+            try {
+                call();
+                FAIL_CHECK("nobody was told");
+            } catch (const hvd::cuda_error& e) {
+                CHECK(e.code() == cudaErrorIllegalAddress);
+            } catch (const hvd::peer_error&) {  // of the second call
+            }
+        };
+        told([&] { gpus.allreduce(x.view(), hvd::sum); });
+        told([&] { plan.run(); });
+        world.barrier();
+    });
+    emulation::reset();
+}
+
 TEST_CASE("memory is freed when no call waits any more") {
     hvd::run_threads(2, [](world_type& world) {
         const tensor<float> x{1}, y{2}, z{3};
@@ -361,6 +387,8 @@ TEST_CASE("an error of the caller's is no error of hvd's, and is still there aft
         gpus.allreduce_async(y.view(), hvd::max).wait();
         CHECK(cudaPeekAtLastError() == cudaErrorInvalidDevice);
         CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
+        CHECK(cudaGetLastError() == cudaSuccess);
+        for (int i = 0; i < 5; ++i) gpus.allreduce(x.view(), hvd::max);  // it asks until it is done
         CHECK(cudaGetLastError() == cudaSuccess);
     });
 }

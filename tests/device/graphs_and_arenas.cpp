@@ -2,7 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 // Plans in CUDA graphs, and memory that is registered with NCCL.
 
+#include <atomic>
 #include <concepts>
+#include <memory>
+#include <thread>
 
 #include "support.hpp"
 
@@ -35,6 +38,43 @@ TEST_CASE("a plan captured into a graph runs at each launch of it") {
         CHECK(b.values()[1] == float(2 * n * n * n));
         CHECK(large.values()[199'999] == float(n * n * n));
         gpus.barrier();
+        cudaGraphExecDestroy(launched);
+        cudaGraphDestroy(graph);
+        cudaStreamDestroy(stream);
+    });
+}
+
+// A rank's stream may come to the graph long after its host has made the next call.
+TEST_CASE("graphs and calls come in the order in which the hosts make them") {
+    on_gpus([](auto& gpus) {
+        const float n = float(gpus.size());
+        const tensor<float> x{1}, y{1};
+        cudaStream_t stream{};
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        auto plan = gpus.plan_allreduce(x.view(), hvd::sum);
+        gpus.barrier();
+        cudaGraph_t graph{};
+        cudaGraphExec_t launched{};
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+        static_cast<void>(plan.run_async(stream));
+        cudaStreamEndCapture(stream, &graph);
+        cudaGraphInstantiate(&launched, graph, 0);
+        float sum = 1;
+        for (int i = 0; i < 6; ++i) {
+            const auto is_held =
+                std::make_shared<std::atomic<bool>>(gpus.rank() == i % gpus.size());
+            emulation::enqueue(stream, [is_held] {
+                while (*is_held) std::this_thread::yield();
+            });
+            cudaGraphLaunch(launched, stream);
+            auto next = gpus.allreduce_async(y.view(), hvd::max);
+            *is_held = false;
+            next.wait();
+            cudaStreamSynchronize(stream);
+            sum *= n;
+            CHECK(x.values()[0] == sum);
+            CHECK(y.values()[0] == 1);
+        }
         cudaGraphExecDestroy(launched);
         cudaGraphDestroy(graph);
         cudaStreamDestroy(stream);

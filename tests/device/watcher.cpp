@@ -63,6 +63,10 @@ struct session_of_watcher {
     void give_up(std::string_view) noexcept { is_broken = true; }
     void expire(const char*) {}
     void look_from_outside() {}
+    bool is_late(hvd::detail::time_point) const { return false; }
+    auto& queries() { return limits; }
+    hvd::detail::query_limits limits{[](void*, const char*, hvd::detail::time_point) noexcept {},
+                                     nullptr};
     std::atomic<bool> is_broken = false;
 };
 
@@ -264,8 +268,12 @@ TEST_CASE("a thread watches only work that has a timeout, and ends with the comm
         };
         const auto before = wait_by_stream({});
         CHECK(wait_by_stream({}) == before);
-        CHECK(wait_by_stream(long_time) == before + gpus.size());
-        CHECK(wait_by_stream(long_time) == before + gpus.size());
+        // One thread of each rank watches. Another one looks at the limits of threads that ask CUDA.
+        for (int i = 0; i < 2; ++i) {
+            const auto now = wait_by_stream(long_time);
+            CHECK(now >= before + gpus.size());
+            CHECK(now <= before + 2 * gpus.size());
+        }
         gpus = {};
         // Each rank's own stream has ended, too. The system may count a thread a moment longer.
         const auto wanted = before - world.size();
@@ -274,6 +282,53 @@ TEST_CASE("a thread watches only work that has a timeout, and ends with the comm
         world.barrier();
         CHECK(x.values()[0] == 1);
     });
+}
+
+// While a thread of the process waits for the device, CUDA may keep all others that ask it.
+TEST_CASE_TEMPLATE("a limit holds while CUDA keeps the threads that ask", Backend, nccl,
+                   on_one_node) {
+    enum who { stream_waits, host_waits, next_call };
+    for (const who kind : {stream_waits, host_waits, next_call}) {
+        INFO("kind ", int(kind));
+        on_ranks<Backend>(2, {.timeout = 300ms * slowness}, [kind](world_type& world, auto& gpus) {
+            const tensor<float> x{1}, y{2};
+            const user_stream s;
+            gpus.allreduce(x.view(), hvd::max);
+            void* own = nullptr;
+            cudaMalloc(&own, 64);
+            world.barrier();
+            emulation::lock_contexts(true);
+            world.barrier();
+            if (gpus.rank() + 1 < gpus.size()) {
+                auto request = gpus.allreduce_async(x.view(), hvd::sum);
+                if (kind != host_waits) request.wait(s.handle);
+                std::atomic<bool> begins = false;
+                std::thread frees([&, mine = emulation::process_of_this_thread()] {
+                    emulation::join_process(mine);
+                    begins = true;
+                    cudaFree(own);
+                });
+                while (!begins) std::this_thread::yield();
+                std::this_thread::sleep_for(20ms);
+                try {
+                    if (kind == host_waits) request.wait();
+                    if (kind == next_call) gpus.allreduce(y.view(), hvd::sum);
+                    frees.join();
+                    gpus.barrier();
+                    FAIL_CHECK("nobody was told");
+                } catch (const hvd::peer_error& e) {
+                    has(e.what(), "did not come in time");
+                } catch (const std::exception& e) {
+                    FAIL_CHECK(e.what());
+                }
+                if (frees.joinable()) frees.join();
+            }
+            world.barrier();
+            emulation::lock_contexts(false);
+            world.barrier();
+            if (gpus.rank() + 1 == gpus.size()) cudaFree(own);
+        });
+    }
 }
 
 TEST_CASE_TEMPLATE("a communicator ends while a stream waits for a call", Backend, nccl,

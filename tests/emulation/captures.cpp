@@ -15,7 +15,7 @@ struct capture {
     cudaStreamCaptureMode mode;
     std::thread::id thread;
     bool invalid = false;
-    std::vector<std::function<void()>> tasks{};
+    std::vector<task_maker> tasks{};
     // The streams in the capture, with the tasks before the end of each.
     std::map<cudaStream_t, std::set<std::size_t>> streams{};
 };
@@ -25,7 +25,7 @@ struct capture {
 namespace {
 
 using emulation::capture;
-using graph = std::vector<std::function<void()>>;
+using graph = std::vector<emulation::task_maker>;
 
 // Guards all captures. One mutex is enough, since they are few.
 std::mutex mutex;
@@ -78,7 +78,7 @@ int emulation::unsafe(const char* function) {
         if (!forbids(*c)) continue;
         forbidden = c->invalid = true;
     }
-    return forbidden ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+    return forbidden ? failed(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
 }
 
 cudaError_t emulation::refused(cudaStream_t stream) {
@@ -101,7 +101,7 @@ bool emulation::is_capturing(cudaStream_t stream) {
     return capture_of(which) != nullptr;
 }
 
-bool emulation::add_task(cudaStream_t stream, std::function<void()>& task) {
+bool emulation::add_task(cudaStream_t stream, const task_maker& make) {
     const std::lock_guard lock(mutex);
     const auto own = capture_of(stream);
     if (own == nullptr) {
@@ -109,7 +109,7 @@ bool emulation::add_task(cudaStream_t stream, std::function<void()>& task) {
         return false;
     }
     own->streams[stream].insert(own->tasks.size());
-    own->tasks.push_back(std::move(task));
+    own->tasks.push_back(make);
     return true;
 }
 
@@ -146,7 +146,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     const cudaStream_t which = emulation::resolved(stream);
     const std::lock_guard lock(mutex);
-    if (!implied_by(which).empty()) return cudaErrorStreamCaptureImplicit;
+    if (!implied_by(which).empty()) return emulation::failed(cudaErrorStreamCaptureImplicit);
     const auto own = capture_of(which);
     *status = own == nullptr ? cudaStreamCaptureStatusNone
               : own->invalid ? cudaStreamCaptureStatusInvalidated
@@ -157,9 +157,10 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     const cudaStream_t which = emulation::resolved(stream);
-    if (which->waits == CUstream_st::kind::legacy) return cudaErrorStreamCaptureUnsupported;
+    if (which->waits == CUstream_st::kind::legacy)
+        return emulation::failed(cudaErrorStreamCaptureUnsupported);
     const std::lock_guard lock(mutex);
-    if (capture_of(which) != nullptr) return cudaErrorIllegalState;
+    if (capture_of(which) != nullptr) return emulation::failed(cudaErrorIllegalState);
     const auto begun = std::make_shared<capture>(capture{which, mode, std::this_thread::get_id()});
     begun->streams[which];
     captures.push_back(begun);
@@ -173,13 +174,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* result) {
     *result = nullptr;
     const std::lock_guard lock(mutex);
     const auto own = capture_of(which);
-    if (own == nullptr) return cudaErrorIllegalState;
-    if (own->origin != which) return cudaErrorStreamCaptureUnmatched;
+    if (own == nullptr) return emulation::failed(cudaErrorIllegalState);
+    if (own->origin != which) return emulation::failed(cudaErrorStreamCaptureUnmatched);
     if (own->mode != cudaStreamCaptureModeRelaxed && own->thread != std::this_thread::get_id())
-        return cudaErrorStreamCaptureWrongThread;
+        return emulation::failed(cudaErrorStreamCaptureWrongThread);
     std::erase(captures, own);
-    if (own->invalid) return cudaErrorStreamCaptureInvalidated;
-    if (own->streams[which].size() != own->tasks.size()) return cudaErrorStreamCaptureUnjoined;
+    if (own->invalid) return emulation::failed(cudaErrorStreamCaptureInvalidated);
+    if (own->streams[which].size() != own->tasks.size())
+        return emulation::failed(cudaErrorStreamCaptureUnjoined);
     *result = reinterpret_cast<cudaGraph_t>(new graph(std::move(own->tasks)));
     emulation::count_object(1);
     return cudaSuccess;
@@ -194,8 +196,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* result, cudaGraph_t from, unsi
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t from, cudaStream_t stream) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    if (const cudaError_t no = emulation::refused(stream)) return no;
-    for (const auto& task : *reinterpret_cast<graph*>(from)) emulation::enqueue(stream, task);
+    if (const cudaError_t no = emulation::refused(stream)) return emulation::failed(no);
+    for (const auto& make : *reinterpret_cast<graph*>(from)) emulation::enqueue_made(stream, make);
     return cudaSuccess;
 }
 

@@ -31,6 +31,11 @@ int& emulation::last_error() {
     return code;
 }
 
+cudaError_t emulation::failed(cudaError_t code) {
+    if (code != cudaSuccess) last_error() = code;
+    return code;
+}
+
 extern "C" {
 
 cudaError_t cudaGetDevice(int* device) {
@@ -41,8 +46,7 @@ cudaError_t cudaGetDevice(int* device) {
 
 cudaError_t cudaSetDevice(int device) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    if (device < 0 || device >= visible_devices())
-        return cudaError_t(emulation::last_error() = cudaErrorInvalidDevice);
+    if (device < 0 || device >= visible_devices()) return emulation::failed(cudaErrorInvalidDevice);
     current_device = device;
     made_current.insert(device);
     const int own = int(made_current.size());
@@ -53,7 +57,7 @@ cudaError_t cudaSetDevice(int device) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     if (const int code = emulation::faulted("cudaGetDeviceProperties")) return cudaError_t(code);
-    if (device < 0 || device >= visible_devices()) return cudaErrorInvalidDevice;
+    if (device < 0 || device >= visible_devices()) return emulation::failed(cudaErrorInvalidDevice);
     *properties = {};
     const int slices = emulation::answer_of("slices"), number = in_machine(device);
     properties->uuid.bytes[0] = char(0xa0 + number / slices);
@@ -68,7 +72,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
         case cudaDevAttrPageableMemoryAccess:
             *value = emulation::answer_of("discrete") == 0;
             return cudaSuccess;
-        default: return cudaErrorInvalidValue;
+        default: return emulation::failed(cudaErrorInvalidValue);
     }
 }
 

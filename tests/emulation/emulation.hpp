@@ -64,6 +64,19 @@ int calls_of(const std::string& function);
 // Returns the largest number of devices that one thread has made current.
 int most_devices_of_a_thread();
 
+// Streams that a process makes from now on share so many queues of each device, whose work runs in
+// the order in which it was given; 0: each stream has its own. It is HVD_EMULATION_QUEUES, or 0.
+void share_queues(int count);
+
+// From now on a call that waits for a device (one that frees, pins or loads, and at random one that
+// allocates) keeps the other threads of its process out of CUDA meanwhile. It is
+// HVD_EMULATION_LOCKS, or false.
+void lock_contexts(bool are_locked);
+
+// A kernel has done harm: every call of CUDA returns this code from now on, as long as the program
+// runs, or until reset().
+void corrupt(int code);
+
 // Makes the devices forget hvd's kernels. The first launch of a kernel waits for all work of this
 // process, if nothing has loaded the kernel before.
 void unload_kernels();
@@ -83,6 +96,9 @@ std::byte* seen_by_kernel(const void* address, std::size_t bytes);
 
 // Launches a kernel: `run_block(block)` for each block, in a random order.
 void launch(cudaStream_t stream, int blocks, std::function<void(int block)> run_block);
+// The same for a kernel whose threads do not wait for each other. Several blocks run at a time.
+void launch(cudaStream_t stream, int blocks, unsigned threads,
+            std::function<void(int block, unsigned thread)> run_thread);
 
 // Threads of one process share its legacy default streams. A thread has a process of its own until
 // it joins that of another thread.
@@ -100,6 +116,7 @@ cudaError_t refused(cudaStream_t stream);
 cudaError_t refused_in_capture(cudaStream_t stream);  // for a wait by the host
 cudaStream_t resolved(cudaStream_t stream);           // the default streams of this thread
 int& last_error();                                    // of this thread, until cudaGetLastError
+cudaError_t failed(cudaError_t code);                 // remembers an error as the last one
 int device_of_this_thread();
 int device_of(cudaStream_t stream);
 bool allocate_on_device(void** pointer, std::size_t bytes);
@@ -108,7 +125,13 @@ int answer_of(const std::string& question);
 void wait_as_slow_copies_do();
 int nccl_version();
 void enqueue(cudaStream_t stream, std::function<void()> task);
+// Each run of a captured task is made when its graph is launched.
+using task_maker = std::function<std::function<void()>()>;
+void enqueue_made(cudaStream_t stream, task_maker make);
 void finish_all_work();  // of this process's streams, as freeing memory does
+bool contexts_are_locked();
+void pass_context(const std::shared_ptr<process>& of);
+void pass_context();  // waits while another thread of this process keeps its context
 bool is_capturing(cudaStream_t stream);
 unsigned random_number();
 [[noreturn]] void die(const std::string& why);

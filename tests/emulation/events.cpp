@@ -14,7 +14,8 @@ struct CUevent_st {
     std::shared_ptr<bool> recorded =
         std::make_shared<bool>(true);                 // true once the latest record is reached
     int device = emulation::device_of_this_thread();  // whose streams record it
-    emulation::captured_point captured{};             // set if the latest record was captured
+    std::weak_ptr<emulation::process> owner = emulation::process_of_this_thread();
+    emulation::captured_point captured{};  // set if the latest record was captured
 };
 
 extern "C" {
@@ -22,7 +23,7 @@ extern "C" {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     stream = emulation::resolved(stream);
-    if (const cudaError_t no = emulation::refused(stream)) return no;
+    if (const cudaError_t no = emulation::refused(stream)) return emulation::failed(no);
     const std::unique_lock events_lock(events_mutex);
     if (event->captured.of != nullptr || emulation::is_capturing(stream))
         return emulation::wait_in_capture(stream, event->captured);
@@ -35,7 +36,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
-    if (flags != cudaEventDisableTiming) return cudaErrorInvalidValue;
+    if (flags != cudaEventDisableTiming) return emulation::failed(cudaErrorInvalidValue);
     *event = new CUevent_st;
     emulation::count_object(1);
     return cudaSuccess;
@@ -51,8 +52,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     stream = emulation::resolved(stream);
-    if (const cudaError_t no = emulation::refused(stream)) return no;
-    if (stream->device != event->device) return cudaErrorInvalidResourceHandle;
+    if (const cudaError_t no = emulation::refused(stream)) return emulation::failed(no);
+    if (stream->device != event->device) return emulation::failed(cudaErrorInvalidResourceHandle);
     const std::lock_guard lock(events_mutex);
     event->captured = emulation::point_of(stream);
     if (event->captured.of != nullptr) return cudaSuccess;
@@ -67,11 +68,17 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
 }
 
+// The context is that of the event, whichever thread asks.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+    emulation::pass_context(event->owner.lock());
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     const std::lock_guard lock(events_mutex);
-    if (event->captured.of != nullptr) return cudaErrorCapturedEvent;
-    return *event->recorded ? cudaSuccess : cudaErrorNotReady;
+    if (event->captured.of != nullptr) return emulation::failed(cudaErrorCapturedEvent);
+    if (*event->recorded) return cudaSuccess;
+    // CUDA does not say if this becomes the last error.
+    int& last = emulation::last_error();
+    if (last == cudaSuccess) last = cudaErrorNotReady;
+    return cudaErrorNotReady;
 }
 
 }  // extern "C"

@@ -21,7 +21,7 @@ using by_name = std::map<std::string, Value, std::less<>>;
 by_name<int> counts, answers;
 by_name<std::map<int, int>> faults;  // the code for the call with this number
 std::atomic<std::size_t> objects{0};
-std::atomic<int> copy_milliseconds{0};
+std::atomic<int> copy_milliseconds{0}, corruption{0};
 // the version of NCCL that brought a function
 const by_name<int> versions = {{"ncclCommWindowRegister", 22703},
                                {"ncclCommWindowDeregister", 22703},
@@ -32,6 +32,12 @@ const by_name<int> versions = {{"ncclCommWindowRegister", 22703},
                                {"ncclCommRevoke", 22807},
                                {"ncclCommGetUniqueId", 22902},
                                {"ncclCommGrow", 22902}};
+
+// State of the calling thread, for which CUDA needs no context.
+bool belongs_to_thread(std::string_view function) {
+    return function == "cudaGetDevice" || function == "cudaSetDevice" ||
+           function == "cudaThreadExchangeStreamCaptureMode";
+}
 
 int version() {
     const auto told = answers.find("ncclGetVersion");
@@ -45,6 +51,7 @@ int emulation::nccl_version() {
     return version();
 }
 
+void emulation::corrupt(int code) { corruption = code; }
 void emulation::slow_down(int milliseconds) { copy_milliseconds = milliseconds; }
 void emulation::wait_as_slow_copies_do() {
     if (const int time = copy_milliseconds; time > 0)
@@ -57,6 +64,8 @@ void emulation::fail(const std::string& function, int k, int code) {
 }
 
 int emulation::faulted(const char* function) {
+    const bool is_cuda = !std::string_view(function).starts_with("nccl");
+    if (is_cuda && !belongs_to_thread(function)) pass_context();
     const std::lock_guard lock(mutex);
     const auto since = versions.find(function);
     if (since != versions.end() && version() < since->second)
@@ -64,11 +73,12 @@ int emulation::faulted(const char* function) {
     auto count = counts.find(function);
     if (count == counts.end()) count = counts.emplace(function, 0).first;
     const int call = ++count->second;
+    if (is_cuda && corruption != 0) return last_error() = corruption;
     const auto of_function = faults.find(function);
     if (of_function == faults.end()) return 0;
     const auto fault = of_function->second.find(call);
     if (fault == of_function->second.end()) return 0;
-    if (std::string_view(function).starts_with("cuda")) last_error() = fault->second;
+    if (is_cuda) last_error() = fault->second;
     return fault->second;
 }
 
@@ -99,6 +109,7 @@ void reset() {
     faults.clear();
     answers.clear();
     copy_milliseconds = 0;
+    if (corruption.exchange(0) != 0) objects = 0;  // nothing could be freed
 }
 
 }  // namespace emulation

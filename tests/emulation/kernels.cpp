@@ -45,7 +45,7 @@ using namespace hvd::detail;
 // A kernel goes to a stream of the current device.
 cudaError_t refused_launch(cudaStream_t stream) {
     if (emulation::device_of(stream) != emulation::device_of_this_thread())
-        return cudaErrorInvalidResourceHandle;
+        return emulation::failed(cudaErrorInvalidResourceHandle);
     return emulation::refused(stream);
 }
 
@@ -69,18 +69,18 @@ void load_late(kernel which) {
 cudaError_t copy(const tile_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_tiles")) return cudaError_t(code);
     load_late(tiles_kernel);
-    if (launch.blocks == 0) return cudaErrorInvalidValue;
-    if (const cudaError_t no = refused_launch(stream)) return no;
-    emulation::launch(stream, int(launch.blocks), [launch](int block) {
-        tile_launch all = launch;
-        if (all.tiles != nullptr)
-            all.tiles = reinterpret_cast<const tile*>(
-                emulation::seen_by_kernel(launch.tiles, launch.blocks * sizeof(tile)));
-        all.stop = seen_by_device(launch.stop);
-        if (all.is_stopped()) return;
-        const tile seen = seen_by_device(all.of_block(unsigned(block)));
-        for (unsigned thread = 0; thread < tile_threads; ++thread) copy_tile(seen, thread);
-    });
+    if (launch.blocks == 0) return emulation::failed(cudaErrorInvalidValue);
+    if (const cudaError_t no = refused_launch(stream)) return emulation::failed(no);
+    emulation::launch(
+        stream, int(launch.blocks), tile_threads, [launch](int block, unsigned thread) {
+            tile_launch all = launch;
+            if (all.tiles != nullptr)
+                all.tiles = reinterpret_cast<const tile*>(
+                    emulation::seen_by_kernel(launch.tiles, launch.blocks * sizeof(tile)));
+            all.stop = seen_by_device(launch.stop);
+            if (all.is_stopped()) return;
+            copy_tile(seen_by_device(all.of_block(unsigned(block))), thread);
+        });
     return cudaSuccess;
 }
 
@@ -131,8 +131,8 @@ struct seen_update {
 cudaError_t update(const update_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_update")) return cudaError_t(code);
     load_late(update_kernel);
-    if (launch.blocks == 0) return cudaErrorInvalidValue;
-    if (const cudaError_t no = refused_launch(stream)) return no;
+    if (launch.blocks == 0) return emulation::failed(cudaErrorInvalidValue);
+    if (const cudaError_t no = refused_launch(stream)) return emulation::failed(no);
     emulation::launch(stream, int(launch.blocks), [launch](int block) {
         const seen_update seen(launch, block);
         if (launch.work == update_work::measure) return seen.measure(block);
@@ -144,8 +144,9 @@ cudaError_t update(const update_launch& launch, cudaStream_t stream) {
 cudaError_t feed_back(const feedback_launch& launch, cudaStream_t stream) {
     if (const int code = emulation::faulted("launch_feedback")) return cudaError_t(code);
     load_late(feedback_kernel);
-    if (launch.count == 0 || launch.count % feedback_numbers != 0) return cudaErrorInvalidValue;
-    if (const cudaError_t no = emulation::refused(stream)) return no;
+    if (launch.count == 0 || launch.count % feedback_numbers != 0)
+        return emulation::failed(cudaErrorInvalidValue);
+    if (const cudaError_t no = emulation::refused(stream)) return emulation::failed(no);
     return with_feedback(launch, [&]<class Half>() {
         emulation::launch(stream, int(launch.blocks()), [launch](int block) {
             const auto seen = [](auto* at, std::size_t bytes) {

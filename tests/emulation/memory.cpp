@@ -103,32 +103,36 @@ std::byte* emulation::seen_by_kernel(const void* address, std::size_t bytes) {
 
 extern "C" {
 
+// It may wait for the device, where contexts are locked: CUDA makes no promise.
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
-    return allocate(pointer, bytes);
+    if (emulation::contexts_are_locked() && emulation::random_number() % 2 == 0)
+        emulation::finish_all_work();
+    return emulation::failed(allocate(pointer, bytes));
 }
 
 cudaError_t cudaFree(void* pointer) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
-    return release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
+    return emulation::failed(release(pointer) ? cudaSuccess : cudaErrorInvalidValue);
 }
 
 // Memory that both sides see. The matching call frees it. CUDA does not say if that waits for the
 // work of streams.
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
-    return allocate(pointer, bytes, true);
+    if (emulation::contexts_are_locked()) emulation::finish_all_work();
+    return emulation::failed(allocate(pointer, bytes, true));
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     const bool waits = emulation::random_number() % 2 == 0;
-    return release(pointer, waits) ? cudaSuccess : cudaErrorInvalidValue;
+    return emulation::failed(release(pointer, waits) ? cudaSuccess : cudaErrorInvalidValue);
 }
 
 cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
-    return allocate(pointer, bytes, true);
+    return emulation::failed(allocate(pointer, bytes, true));
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
@@ -141,7 +145,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    if (const cudaError_t no = emulation::refused(stream)) return no;
+    if (const cudaError_t no = emulation::refused(stream)) return emulation::failed(no);
     emulation::enqueue(stream, [=] {
         if (bytes > 0) std::memset(emulation::seen_by_device(to, bytes), value, bytes);
     });
@@ -152,12 +156,12 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
-    if (const cudaError_t no = emulation::refused(stream)) return no;
+    if (const cudaError_t no = emulation::refused(stream)) return emulation::failed(no);
     const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice,
                from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
     if (bytes > 0 && emulation::answer_of("discrete") != 0 &&
         ((to_device && !is_known(to)) || (from_device && !is_known(from))))
-        return cudaErrorInvalidValue;
+        return emulation::failed(cudaErrorInvalidValue);
     emulation::enqueue(stream, [=] {
         if (kind == cudaMemcpyHostToDevice) emulation::wait_as_slow_copies_do();
         if (bytes > 0)
@@ -170,7 +174,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 // A copy from pageable memory returns when the data has left it, and one inside the device at once.
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
-    if (const cudaError_t no = emulation::refused(cudaStreamLegacy)) return no;
+    if (const cudaError_t no = emulation::refused(cudaStreamLegacy)) return emulation::failed(no);
     if (bytes == 0) return cudaSuccess;
     const bool to_device = is_known(to), from_device = is_known(from);
     if (to_device && !from_device) {

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -88,7 +89,8 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
     std::optional<emulated_nccl::job> pending;
     bool failed_job = false;
     int polls = 0;  // polls before the pending job is looked at
-    std::uint64_t next_round = 0, next_meeting = 0;
+    std::uint64_t next_meeting = 0;
+    std::atomic<std::uint64_t> next_round = 0;
     struct scaled_sum {
         double scalar;
         ncclDataType_t type;

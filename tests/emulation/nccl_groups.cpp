@@ -28,11 +28,6 @@ bool wait_for(std::unique_lock<std::mutex>& lock, ncclComm& comm, F arrived) {
     return !comm.aborted;
 }
 
-std::uint64_t next_round_of(ncclComm& comm) {
-    const std::lock_guard lock(mutex);
-    return comm.next_round++;
-}
-
 // All ranks have come to a call.
 void complete(round& r, std::uint64_t number) {
     const auto other = std::find_if(r.calls.begin(), r.calls.end(),
@@ -126,12 +121,15 @@ std::size_t operations_of(const ncclComm& comm, const call& c) {
     }
 }
 
-// The kernel of a call. In a graph it takes its place in the order whenever the graph runs.
-std::function<void()> kernel_of(const grouped& g) {
+// The kernel of a call. It takes its place in the order when it is launched: in a graph whenever
+// that is.
+emulation::task_maker kernel_of(const grouped& g) {
     const auto comm = g.comm->shared_from_this();
-    if (emulation::is_capturing(g.stream))
-        return [=, what = g.what] { take_part(comm, next_round_of(*comm), what); };
-    return [=, what = g.what, number = comm->next_round++] { take_part(comm, number, what); };
+    const auto at = [=, what = g.what](std::uint64_t number) {
+        return [=] { take_part(comm, number, what); };
+    };
+    if (emulation::is_capturing(g.stream)) return [=] { return at(comm->next_round++); };
+    return [=, number = comm->next_round++] { return at(number); };
 }
 
 // Ranks connect at the first collective, and at the first message between two of them.
@@ -162,7 +160,7 @@ std::function<bool()> connection_of(const shared_comm& comm, const std::vector<g
 
 // The calls of a group on one communicator. Messages on one stream are one kernel.
 job launch_of(const shared_comm& comm, const std::vector<grouped>& calls) {
-    std::vector<std::pair<cudaStream_t, std::function<void()>>> kernels;
+    std::vector<std::pair<cudaStream_t, emulation::task_maker>> kernels;
     std::vector<std::pair<cudaStream_t, std::vector<call>>> messages;
     for (const grouped& g : calls) {
         if (!is_message(g.what)) {
@@ -174,10 +172,12 @@ job launch_of(const shared_comm& comm, const std::vector<grouped>& calls) {
         messages.back().second.push_back(g.what);
     }
     for (auto& [stream, several] : messages)
-        kernels.emplace_back(stream, [=, m = std::move(several)] { exchange(comm, m); });
+        kernels.emplace_back(stream,
+                             [=, m = std::move(several)] { return [=] { exchange(comm, m); }; });
     return {connection_of(comm, calls), [kernels](ncclResult_t result) {
                 if (result != ncclSuccess) return;
-                for (const auto& [stream, kernel] : kernels) emulation::enqueue(stream, kernel);
+                for (const auto& [stream, kernel] : kernels)
+                    emulation::enqueue_made(stream, kernel);
             }};
 }
 
@@ -237,7 +237,7 @@ ncclResult_t begin(const char* name, ncclComm_t comm, cudaStream_t stream, call 
     if (in_window(*comm, c.in) && in_window(*comm, c.out)) ++calls_between_windows;
     const grouped g{comm, stream, c};
     if (comm->clique->size == 1 && !is_message(c)) {  // it needs no group
-        emulation::enqueue(stream, kernel_of(g));
+        emulation::enqueue_made(stream, kernel_of(g));
         return ncclSuccess;
     }
     group.push_back(g);

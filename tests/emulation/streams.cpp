@@ -2,11 +2,27 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <numeric>
 
 #include "streams.hpp"
+
+namespace {
+
+int number_from(const char* variable) {
+    const char* const text = std::getenv(variable);
+    return text != nullptr ? std::atoi(text) : 0;
+}
+
+std::atomic<int> shared_queues = number_from("HVD_EMULATION_QUEUES");
+std::atomic<bool> locked_contexts = number_from("HVD_EMULATION_LOCKS") != 0;
+
+}  // namespace
 
 namespace emulation {
 
@@ -18,13 +34,16 @@ public:
         auto& stream = legacy_[device];
         if (stream == nullptr)
             stream = std::make_unique<CUstream_st>(CUstream_st::kind::legacy, shared_from_this(),
-                                                   device);
+                                                   device, next_queue(device));
         return stream.get();
     }
 
-    void add(cudaStream_t stream) {
+    // A stream that the process owns until remove().
+    cudaStream_t make(CUstream_st::kind how, int device) {
         const std::lock_guard lock(mutex_);
+        const auto stream = new CUstream_st(how, shared_from_this(), device, next_queue(device));
         streams_.insert(stream);
+        return stream;
     }
     void remove(cudaStream_t stream) {
         const std::lock_guard lock(mutex_);
@@ -45,6 +64,8 @@ public:
         stream.push(std::move(task));
     }
 
+    std::recursive_mutex context;  // kept by a thread that waits for a device
+
     void finish() {
         std::vector<std::pair<std::shared_ptr<progress>, std::uint64_t>> all;
         {
@@ -56,6 +77,16 @@ public:
     }
 
 private:
+    std::shared_ptr<hardware_queue> next_queue(int device) {
+        const auto count = std::size_t(shared_queues.load());
+        if (count == 0) return std::make_shared<hardware_queue>();
+        auto& of_device = queues_[device];
+        of_device.resize(count);
+        auto& queue = of_device[made_++ % count];
+        if (queue == nullptr) queue = std::make_shared<hardware_queue>();
+        return queue;
+    }
+
     static void follow(CUstream_st& stream, CUstream_st& other) {
         const std::uint64_t number = other.pushed();
         if (!other.done->reached(number))
@@ -64,6 +95,8 @@ private:
 
     std::mutex mutex_;
     std::set<cudaStream_t> streams_;
+    std::map<int, std::vector<std::shared_ptr<hardware_queue>>> queues_;
+    std::size_t made_ = 0;
     std::map<int, std::unique_ptr<CUstream_st>> legacy_;
 };
 
@@ -115,10 +148,7 @@ cudaStream_t per_thread_stream() {
     thread_state& own = this_thread();
     const int device = emulation::device_of_this_thread();
     cudaStream_t& stream = own.per_thread[device];
-    if (stream == nullptr) {
-        stream = new CUstream_st(CUstream_st::kind::blocking, own.belongs_to, device);
-        own.belongs_to->add(stream);
-    }
+    if (stream == nullptr) stream = own.belongs_to->make(CUstream_st::kind::blocking, device);
     return stream;
 }
 
@@ -126,21 +156,36 @@ cudaError_t create_stream(cudaStream_t* stream, unsigned flags) {
     const auto waits = flags == cudaStreamNonBlocking ? CUstream_st::kind::independent
                                                       : CUstream_st::kind::blocking;
     const auto& owner = this_thread().belongs_to;
-    *stream = new CUstream_st(waits, owner, emulation::device_of_this_thread());
+    *stream = owner->make(waits, emulation::device_of_this_thread());
     (*stream)->kept = owner;
-    owner->add(*stream);
     emulation::count_object(1);
     return cudaSuccess;
 }
 
 }  // namespace
 
-CUstream_st::CUstream_st(kind how, std::shared_ptr<process> process, int on_device)
-    : waits(how), owner(process), owner_name(process.get()), device(on_device), thread_([this] {
-          run();
-      }) {}
+CUstream_st::CUstream_st(kind how, std::shared_ptr<process> process, int on_device,
+                         std::shared_ptr<emulation::hardware_queue> queue)
+    : waits(how),
+      owner(process),
+      owner_name(process.get()),
+      device(on_device),
+      queue_(std::move(queue)) {}
 
-CUstream_st::~CUstream_st() {
+CUstream_st::~CUstream_st() { finish(); }
+
+void CUstream_st::push(std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    ++pushed_;
+    queue_->push(std::move(task), done);
+}
+
+std::uint64_t CUstream_st::pushed() {
+    const std::lock_guard lock(mutex_);
+    return pushed_;
+}
+
+emulation::hardware_queue::~hardware_queue() {
     {
         const std::lock_guard lock(mutex_);
         ending_ = true;
@@ -149,25 +194,19 @@ CUstream_st::~CUstream_st() {
     thread_.join();
 }
 
-void CUstream_st::push(std::function<void()> task) {
+void emulation::hardware_queue::push(std::function<void()> task, std::shared_ptr<progress> done) {
     {
         const std::lock_guard lock(mutex_);
-        tasks_.push_back(std::move(task));
-        ++pushed_;
+        tasks_.emplace_back(std::move(task), std::move(done));
     }
     changed_.notify_all();
 }
 
-std::uint64_t CUstream_st::pushed() {
-    const std::lock_guard lock(mutex_);
-    return pushed_;
-}
-
-void CUstream_st::run() {
+void emulation::hardware_queue::run() {
     for (std::unique_lock lock(mutex_);;) {
         changed_.wait(lock, [this] { return ending_ || !tasks_.empty(); });
         if (tasks_.empty()) return;
-        auto task = std::move(tasks_.front());
+        auto [task, done] = std::move(tasks_.front());
         tasks_.pop_front();
         lock.unlock();
         dawdle();
@@ -177,6 +216,9 @@ void CUstream_st::run() {
         lock.lock();
     }
 }
+
+void emulation::share_queues(int count) { shared_queues = count; }
+void emulation::lock_contexts(bool are_locked) { locked_contexts = are_locked; }
 
 std::shared_ptr<emulation::process> emulation::process_of_this_thread() {
     return this_thread().belongs_to;
@@ -197,25 +239,65 @@ cudaStream_t emulation::resolved(cudaStream_t stream) {
 }
 
 void emulation::enqueue(cudaStream_t stream, std::function<void()> task) {
+    enqueue_made(stream, [task = std::move(task)] { return task; });
+}
+
+void emulation::enqueue_made(cudaStream_t stream, task_maker make) {
     const cudaStream_t where = resolved(stream);
-    if (add_task(where, task)) return;
+    if (add_task(where, make)) return;
     const auto owner = where->owner.lock();
     if (owner == nullptr) die("work for a stream of a thread that has ended");
-    owner->enqueue(*where, std::move(task));
+    owner->enqueue(*where, make());
 }
+
+namespace {
+
+std::vector<int> shuffled(int blocks) {
+    std::vector<int> order(static_cast<std::size_t>(blocks));
+    std::iota(order.begin(), order.end(), 0);
+    for (std::size_t i = order.size(); i > 1; --i)
+        std::swap(order[i - 1], order[emulation::random_number() % i]);
+    return order;
+}
+
+}  // namespace
 
 void emulation::launch(cudaStream_t stream, int blocks, std::function<void(int)> run_block) {
     enqueue(stream, [blocks, run_block = std::move(run_block)] {
-        std::vector<int> order(static_cast<std::size_t>(blocks));
-        std::iota(order.begin(), order.end(), 0);
-        for (std::size_t i = order.size(); i > 1; --i)
-            std::swap(order[i - 1], order[random_number() % i]);
-        for (const int block : order) run_block(block);
+        for (const int block : shuffled(blocks)) run_block(block);
+    });
+}
+
+void emulation::launch(cudaStream_t stream, int blocks, unsigned threads,
+                       std::function<void(int, unsigned)> run_thread) {
+    enqueue(stream, [blocks, threads, run_thread = std::move(run_thread)] {
+        const std::vector<int> order = shuffled(blocks);
+        for (std::size_t first = 0, next; first < order.size(); first = next) {
+            next = std::min(order.size(), first + 1 + random_number() % 4);
+            for (unsigned thread = 0; thread < threads; ++thread)
+                for (std::size_t i = first; i < next; ++i) run_thread(order[i], thread);
+        }
     });
 }
 
 void emulation::finish_all_work() {
-    if (!has_ended) this_thread().belongs_to->finish();
+    if (has_ended) return;
+    const auto process = this_thread().belongs_to;
+    const std::unique_lock<std::recursive_mutex> context =
+        locked_contexts ? std::unique_lock(process->context)
+                        : std::unique_lock<std::recursive_mutex>();
+    process->finish();
+}
+
+bool emulation::contexts_are_locked() { return locked_contexts; }
+
+void emulation::pass_context(const std::shared_ptr<process>& of) {
+    if (!locked_contexts || of == nullptr) return;
+    const std::lock_guard passed(of->context);
+}
+
+void emulation::pass_context() {
+    if (locked_contexts && !has_ended) pass_context(this_thread().belongs_to);
 }
 
 extern "C" {
@@ -254,14 +336,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
     const cudaStream_t which = emulation::resolved(stream);
-    if (const cudaError_t no = emulation::refused_in_capture(which)) return no;
+    if (const cudaError_t no = emulation::refused_in_capture(which)) return emulation::failed(no);
     which->finish();
     return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize() {
     if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
-    emulation::finish_all_work();
+    if (!has_ended) this_thread().belongs_to->finish();
     return cudaSuccess;
 }
 

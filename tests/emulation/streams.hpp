@@ -43,6 +43,25 @@ private:
     std::uint64_t done_ = 0;
 };
 
+// One of a device's queues, which several streams share. Its work runs in the order in which it was
+// given, also work of different streams.
+class hardware_queue {
+public:
+    hardware_queue() : thread_([this] { run(); }) {}
+    hardware_queue(const hardware_queue&) = delete;
+    ~hardware_queue();
+    void push(std::function<void()> task, std::shared_ptr<progress> done);
+
+private:
+    void run();
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::pair<std::function<void()>, std::shared_ptr<progress>>> tasks_;
+    bool ending_ = false;
+    std::thread thread_;
+};
+
 struct capture;
 
 // A point in a capture: the tasks before it.
@@ -52,19 +71,20 @@ struct captured_point {
 };
 
 // All return without an effect if the stream is not captured. `add_task` is true if it took it.
-bool add_task(cudaStream_t stream, std::function<void()>& task);
+bool add_task(cudaStream_t stream, const task_maker& make);
 captured_point point_of(cudaStream_t stream);
 cudaError_t wait_in_capture(cudaStream_t stream, const captured_point& point);
 bool captures_blocking_stream(const process* owner, int device);
 
 }  // namespace emulation
 
-// A stream is a thread. A blocking stream and the legacy default stream of its device and process
+// A stream has a queue, which is a thread. A blocking stream and the legacy default stream of its device and process
 // wait for each other's earlier work.
 struct CUstream_st {
     enum class kind { legacy, blocking, independent };
 
-    CUstream_st(kind how, std::shared_ptr<emulation::process> process, int on_device);
+    CUstream_st(kind how, std::shared_ptr<emulation::process> process, int on_device,
+                std::shared_ptr<emulation::hardware_queue> queue);
     CUstream_st(const CUstream_st&) = delete;
     ~CUstream_st();
 
@@ -81,12 +101,7 @@ struct CUstream_st {
     const std::shared_ptr<emulation::progress> done = std::make_shared<emulation::progress>();
 
 private:
-    void run();
-
+    const std::shared_ptr<emulation::hardware_queue> queue_;
     std::mutex mutex_;
-    std::condition_variable changed_;
-    std::deque<std::function<void()>> tasks_;
     std::uint64_t pushed_ = 0;
-    bool ending_ = false;
-    std::thread thread_;
 };

@@ -13,6 +13,7 @@
 #include "../protocol/received_headers.hpp"
 #include "call.hpp"
 #include "options.hpp"
+#include "query_limits.hpp"
 #include "watcher.hpp"
 
 namespace hvd::inline v0::detail {
@@ -96,6 +97,17 @@ public:
         is_broken_.store(true);
     }
 
+    // Ends the calls under way where no thread can be inside, since CUDA keeps the one that is. That
+    // one gives the session up when it comes back: it is late.
+    void cut_off(const char* label) noexcept {
+        if (mutex_.try_lock()) {
+            give_up(lateness(label));
+            mutex_.unlock();
+        } else if (!is_cut_off_.exchange(true)) {
+            end_kernels();
+        }
+    }
+
     // Makes give_up() set a word before it ends calls, for the launches behind them.
     virtual void stop_too(const std::shared_ptr<stop_word>& word) {
         const inside turn(*this);
@@ -168,12 +180,14 @@ public:
         const current_device here(device_, rank_);
         other_processes others_of_this_wait;
         backoff pauses(false, has_several_users_ ? others_of_this_wait : others_);
-        while (!reached(done)) {
+        query_limits::query query(queries_, label, limit, has_other_end());
+        while (!reached(done, query)) {
             if (!pauses.pause()) continue;
             look(label);
             if (is_late(limit)) expire(label);
         }
         refuse_if_broken(label);
+        refuse_if_cut_off(label);
     }
 
     // Waits for all work of the device, and looks for errors in it.
@@ -186,12 +200,14 @@ public:
     // Checks once, and throws as the wait does.
     bool test(const cuda_event& done, const char* label, time_point limit) {
         const current_device here(device_, rank_);
-        if (!reached(done)) {
+        query_limits::query query(queries_, label, limit, has_other_end());
+        if (!reached(done, query)) {
             look(label);
             if (is_late(limit)) expire(label);
             return false;
         }
         refuse_if_broken(label);
+        refuse_if_cut_off(label);
         return true;
     }
 
@@ -212,7 +228,8 @@ public:
         try {
             const current_device here(device_, rank_);
             const time_point limit = destructor_limit();
-            for (backoff pauses(false); !watcher_.is_idle();)
+            query_limits::query query(queries_, label, limit);
+            for (backoff pauses(false); !query.ask([&] { return watcher_.is_idle(); });)
                 if (pauses.pause() && is_late(limit)) give_up(lateness(label));
             if (broken() && open_calls::of_this_thread().none()) cudaDeviceSynchronize();
         } catch (...) {
@@ -241,7 +258,10 @@ public:
     }
 
     // Ends the watcher, which uses the whole session.
-    void stop_watching() noexcept { watcher_.stop(); }
+    void stop_watching() noexcept {
+        watcher_.stop();
+        queries_.stop();
+    }
 
     // Gives the reason to end the calls under way, or an empty text. The thread that is inside one
     // asks. Several threads may wait for requests from then on. Called before the first call.
@@ -256,7 +276,7 @@ public:
 
     // True after the limit, and where the watcher waits to give the communicator up.
     bool is_late(time_point limit) const {
-        return (watcher_.is_overdue() && !broken()) || now() > limit;
+        return ((watcher_.is_overdue() || is_cut_off_.load()) && !broken()) || now() > limit;
     }
 
     // For the watcher: looks for errors, unless a caller is inside, who does it.
@@ -335,7 +355,22 @@ public:
                              {});
     }
 
+    // For the watcher's queries.
+    query_limits& queries() { return queries_; }
+
 protected:
+    // Makes the kernels of calls under way end, while another thread is inside.
+    virtual void end_kernels() noexcept {}
+
+    // Calls may end before their limit.
+    bool has_other_end() const { return listens_ || reason_to_end_ != nullptr; }
+
+    // A call that was cut off looks complete, or fails.
+    void refuse_if_cut_off(const char* label) {
+        if (is_cut_off_.load() && !broken()) [[unlikely]]
+            expire(label);
+    }
+
     // Shows this rank's header, which is in its place, to all ranks, and fetches theirs.
     virtual void gather_headers(table<call_header>& all, time_point limit) = 0;
 
@@ -354,6 +389,13 @@ protected:
     }
 
 private:
+    void cut_off_if_late(const char* label, time_point limit) noexcept {
+        try {
+            if (must_end(limit)) cut_off(label);
+        } catch (...) {  // no memory for the reason: it asks again
+        }
+    }
+
     void refuse_to_follow(device_stream stream, const char* label) const {
         refuse_if_broken(label);
         if (is_captured(stream))
@@ -384,8 +426,8 @@ private:
         edge_.make_wait(own_stream(), rank_);
     }
 
-    bool reached(const cuda_event& done) {
-        return guarded([&] { return done.reached(rank_); });
+    bool reached(const cuda_event& done, query_limits::query& query) {
+        return query.ask([&] { return guarded([&] { return done.reached(rank_); }); });
     }
 
     communicator_options options_;
@@ -399,7 +441,11 @@ private:
     std::function<message()> reason_to_end_;
     bool has_several_users_ = false, listens_ = false;
     message broken_;  // the reason for which it was given up; not changed once the next is true
-    atomic<bool> is_broken_ = false;
+    atomic<bool> is_broken_ = false, is_cut_off_ = false;
+    query_limits queries_{[](void* self, const char* label, time_point limit) noexcept {
+                              static_cast<device_session*>(self)->cut_off_if_late(label, limit);
+                          },
+                          this};
     device_watcher<device_session> watcher_{*this};
 };
 

@@ -118,6 +118,7 @@ private:
             drop_reached();
             ask_detector();
             if (is_overdue()) session_.expire(late_.c_str());
+            if (session_.is_late(never)) session_.expire("a call that a stream waits for");
             session_.look_from_outside();
         } catch (...) {
             session_.give_up(what_of(std::current_exception()));
@@ -129,7 +130,13 @@ private:
 
     void drop_reached() {
         const lock_guard lock(mutex_);
-        std::erase_if(work_, [&](const watched& w) { return has_reached(w.done); });
+        time_point first = never;
+        for (const watched& w : work_) first = std::min(first, w.limit);
+        typename std::remove_reference_t<decltype(session_.queries())>::query query(
+            session_.queries(), "a call that a stream waits for", first);
+        std::erase_if(work_, [&](const watched& w) {
+            return query.ask([&] { return has_reached(w.done); });
+        });
         for (watched& w : work_) {
             if (now() <= w.limit) continue;
             late_ = std::move(w.label);

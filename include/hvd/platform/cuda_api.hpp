@@ -187,7 +187,11 @@ public:
     bool reached(int rank) const {
         const capture_relaxed relaxed;
         const cudaError_t state = cudaEventQuery(event_);
-        if (state == cudaErrorNotReady) return false;
+        if (state ==
+            cudaErrorNotReady) {  // which is no error, but may stay as the thread's last one
+            if (cudaPeekAtLastError() == cudaErrorNotReady) cudaGetLastError();
+            return false;
+        }
         check_cuda(state, "cudaEventQuery", rank);
         return true;
     }

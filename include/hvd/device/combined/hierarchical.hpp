@@ -103,6 +103,12 @@ public:
         }
     }
 
+protected:
+    void end_kernels() noexcept override {
+        own(local_).cut_off("a call");
+        if (cross_ != nullptr) cross_->cut_off("a call");
+    }
+
 private:
     static device_session& own(const communicator<Device>& comm) {
         return *device_access::session_of(comm);

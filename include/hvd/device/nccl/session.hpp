@@ -217,16 +217,22 @@ public:
         const bool again = broken();
         device_session::give_up(why);
         if (comm_ == nullptr || (again && !working_)) return;
-        if (!working_ && library_.has(nccl_since::revoking)) {
-            // NCCL returns the state, and that of the network stays as it was.
-            const ncclResult_t revoked = ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
-            if (revoked == ncclSuccess || revoked == ncclInProgress || revoked == ncclRemoteError)
-                return;
-        }
+        if (!working_ && revoke()) return;
         if (owned_) abort();
     }
 
 private:
+    // NCCL returns the state, and that of the network stays as it was.
+    bool revoke() noexcept {
+        const lock_guard lock(handle_mutex_);
+        if (is_revoked_ || comm_ == nullptr || !library_.has(nccl_since::revoking))
+            return is_revoked_;
+        const ncclResult_t revoked = ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
+        return is_revoked_ = revoked == ncclSuccess || revoked == ncclInProgress ||
+                             revoked == ncclRemoteError;
+    }
+    void end_kernels() noexcept override { revoke(); }
+
     // NCCL needs an operation until it has taken the calls.
     struct premultiplied_sums {
         nccl_session& session;
@@ -446,6 +452,7 @@ private:
         ncclResult_t code, const char* api,
         std::source_location where = std::source_location::current()) {
         try {
+            refuse_if_cut_off(api);
             if (code == ncclRemoteError)
                 throw peer_error(rank(),
                                  text("hvd: ", api, " on rank ", rank(),
@@ -460,6 +467,7 @@ private:
 
     // NCCL's thread, for which this waits, may still write the handle.
     void abort() noexcept {
+        const lock_guard lock(handle_mutex_);
         if (comm_ != nullptr) ncclCommAbort(comm_);
         comm_ = nullptr;
     }
@@ -482,6 +490,8 @@ private:
     const nccl_configuration own_;
     std::uint64_t calls_ = 0;
     ncclComm_t comm_ = nullptr;
+    mutex handle_mutex_;  // held while the handle is revoked or aborted
+    bool is_revoked_ = false;
     bool owned_ = true;
     bool working_ = false;              // NCCL's thread is at work, or failed
     std::unique_ptr<host_ranks> host_;  // null for a communicator of the user's, or shrunk
