@@ -67,6 +67,7 @@ TEST_CASE("graphs and calls come in the order in which the hosts make them") {
                 while (*is_held) std::this_thread::yield();
             });
             cudaGraphLaunch(launched, stream);
+            if (!*is_held) std::this_thread::sleep_for(5ms);  // the stream is in the graph
             auto next = gpus.allreduce_async(y.view(), hvd::max);
             *is_held = false;
             next.wait();
