@@ -268,7 +268,7 @@ TEST_CASE("a thread watches only work that has a timeout, and ends with the comm
         };
         const auto before = wait_by_stream({});
         CHECK(wait_by_stream({}) == before);
-        // One thread of each rank watches. Another one looks at the limits of threads that ask CUDA.
+        // One thread of each rank watches. Another one looks at limits of threads that ask CUDA.
         for (int i = 0; i < 2; ++i) {
             const auto now = wait_by_stream(long_time);
             CHECK(now >= before + gpus.size());

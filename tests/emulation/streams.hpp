@@ -78,8 +78,8 @@ bool captures_blocking_stream(const process* owner, int device);
 
 }  // namespace emulation
 
-// A stream has a queue, which is a thread. A blocking stream and the legacy default stream of its device and process
-// wait for each other's earlier work.
+// A stream has a queue, which is a thread. A blocking stream and the legacy default stream of its
+// device and process wait for each other's earlier work.
 struct CUstream_st {
     enum class kind { legacy, blocking, independent };
 
