@@ -99,7 +99,8 @@ bool right_on_processes(const char* what, int ranks, bool last_is_killed, F f) {
     for (int rank = 0; rank < ranks; ++rank)
         right = right && ends[std::size_t(rank)] ==
                              (last_is_killed && rank == ranks - 1 ? 128 + SIGKILL : 0);
-    std::printf("%s, %d ranks on one GPU: %s\n", what, ranks, right ? "right" : "wrong");
+    std::printf("%s, %d ranks on one GPU: %s\n", what, ranks, right ? "held" : "failed");
+    std::fflush(stdout);
     return right;
 }
 
@@ -114,6 +115,19 @@ bool right_on(int ranks) {
     right &= right_on_processes("timeout", ranks, false, [](auto& world, const auto& report) {
         gpu_suite::timeout(world, report);
     });
+    const auto beside = [](bool by_stream) {
+        return [by_stream](auto& world, const auto& report) {
+            gpu_suite::timeout_beside_a_free(world, by_stream, report);
+        };
+    };
+    right &= right_on_processes("timeout of a stream", ranks, false,
+                                [](auto& world, const auto& report) {
+                                    gpu_suite::timeout_of_a_stream(world, report);
+                                });
+    right &= right_on_processes("timeout beside a free, the host waits", ranks, false,
+                                beside(false));
+    right &= right_on_processes("timeout beside a free, a stream waits", ranks, false,
+                                beside(true));
     right &= right_on_processes("a killed rank", ranks, true, [](auto& world, const auto& report) {
         gpu_suite::lost_rank(world, [] { kill(getpid(), SIGKILL); }, report);
     });
@@ -147,7 +161,7 @@ int main() {
                      staged_by_threads();
                      return failures == 0 ? 0 : 1;
                  })) == 0;
-    std::printf("threads on one GPU: %s\n", right ? "right" : "wrong");
+    std::printf("staged, 3 ranks on one GPU: %s\n", right ? "held" : "failed");
     for (int ranks = 1; ranks <= 4; ++ranks) right &= right_on(ranks);
     return right ? 0 : 1;
 }

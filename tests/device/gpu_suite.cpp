@@ -18,7 +18,7 @@ void on_worlds(int least, F f) {
     for (int ranks = least; ranks <= 4; ++ranks) {
         hvd::run_threads(ranks, [&](hvd::communicator<hvd::threads>& world) {
             f(world, [&](bool right, const char* what) {
-                CHECK_MESSAGE(right, what, " on rank ", world.rank(), " of ", ranks);
+                CHECK_MESSAGE(right, std::string(what), " on rank ", world.rank(), " of ", ranks);
             });
         });
         CHECK(emulation::live_objects() == 0);
@@ -49,6 +49,15 @@ TEST_CASE("a healthy communicator") {
 
 TEST_CASE("a rank that leaves out a call") {
     on_worlds(2, [](auto& world, const auto& report) { gpu_suite::timeout(world, report); });
+}
+
+TEST_CASE("a rank that leaves out a call for which a stream waits, or beside which memory is freed") {
+    on_worlds(2, [](auto& world, const auto& report) {
+        gpu_suite::timeout_of_a_stream(world, report);
+        world.barrier();
+        for (const bool by_stream : {false, true})
+            gpu_suite::timeout_beside_a_free(world, by_stream, report);
+    });
 }
 
 TEST_CASE("abort") {

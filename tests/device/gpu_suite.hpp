@@ -9,6 +9,7 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <hvd/engine_device.hpp>
@@ -158,6 +159,86 @@ void timeout(World& world, const reporter& report) {
     world.barrier();
 }
 
+// The last rank leaves out a call that only a stream waits for, or the host. Another thread of the
+// process frees memory meanwhile: CUDA keeps it, and maybe this one, until the call ends.
+template <class World>
+void timeout_beside_a_free(World& world, bool by_stream, const reporter& report) {
+    gpu_communicator gpus(world, {.timeout = std::chrono::seconds(2)});
+    const tensor<float> x{1};
+    cudaStream_t stream{};
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    void* memory = nullptr;
+    cudaMalloc(&memory, 64);
+    gpus.allreduce(x.view(), hvd::sum);
+    world.barrier();
+    if (gpus.rank() + 1 < gpus.size()) {
+        auto request = gpus.allreduce_async(x.view(), hvd::sum);
+        if (by_stream) request.wait(stream);
+        std::thread freeing([memory, device = hvd::detail::device_of_this_thread(0)] {
+            cudaSetDevice(device);
+            cudaFree(memory);
+        });
+        const std::string late = peer_error_of([&] {
+            if (!by_stream) request.wait();
+            freeing.join();
+            gpus.barrier();
+        });
+        if (freeing.joinable()) freeing.join();
+        report(!late.empty(), "a timeout holds while another thread frees memory");
+    }
+    world.barrier();
+    if (gpus.rank() + 1 == gpus.size()) cudaFree(memory);
+    cudaStreamDestroy(stream);
+}
+
+// A stream that waits for a call without the last rank goes on after the timeout.
+template <class World>
+void timeout_of_a_stream(World& world, const reporter& report) {
+    gpu_communicator gpus(world, {.timeout = std::chrono::seconds(1)});
+    const tensor<float> x{1};
+    gpus.allreduce(x.view(), hvd::sum);
+    if (gpus.rank() + 1 < gpus.size()) {
+        cudaStream_t stream{};
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        gpus.allreduce_async(x.view(), hvd::sum, {.stream = stream}).wait(stream);
+        cudaStreamSynchronize(stream);
+        report(!peer_error_of([&] { gpus.barrier(); }).empty(), "the next call tells the reason");
+        cudaStreamDestroy(stream);
+    }
+    world.barrier();
+}
+
+// An error that the caller has not looked at is none of hvd's, and stays. hvd leaves none behind.
+inline void errors_of_the_caller(gpu_communicator& gpus, const reporter& report) {
+    const tensor<float> x{1}, y{2};
+    auto both = gpus.plan_allreduce(hvd::fuse(x.view(), y.view()), hvd::sum);
+    static_cast<void>(cudaGetLastError());
+    for (int i = 0; i < 20; ++i) gpus.allreduce_async(y.view(), hvd::max).wait();
+    report(cudaGetLastError() == cudaSuccess, "hvd leaves no error behind");
+    static_cast<void>(cudaSetDevice(99));
+    both.run();
+    report(cudaGetLastError() == cudaErrorInvalidDevice, "the caller's error stays");
+}
+
+// A capture that the caller has begun goes on beside calls on other streams.
+inline void capture_of_the_caller(gpu_communicator& gpus, const reporter& report) {
+    const tensor<float> x{1}, y{2};
+    cudaStream_t captured{}, stream{};
+    cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking);
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    gpus.barrier();  // where ranks are threads, one's capture forbids the others' allocations
+    cudaGraph_t graph{};
+    cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal);
+    gpus.allreduce(x.view(), hvd::max, {.stream = stream});
+    gpus.allreduce_async(y.view(), hvd::max, {.stream = stream}).wait();
+    const cudaError_t ended = cudaStreamEndCapture(captured, &graph);
+    report(ended == cudaSuccess, "the caller's capture goes on");
+    gpus.barrier();
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaStreamDestroy(captured);
+    cudaStreamDestroy(stream);
+}
+
 // Rank 0 ends all calls.
 template <class World>
 void abort(World& world, const reporter& report) {
@@ -237,6 +318,8 @@ void healthy(World& world, const reporter& report) {
     arena(gpus, report);
     parts(gpus, report);
     named(world, gpus, report);
+    errors_of_the_caller(gpus, report);
+    capture_of_the_caller(gpus, report);
     gpus.barrier();
 }
 

@@ -14,6 +14,7 @@ import traceback
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[up] / folder) for up, folder in ((0, ""), (2, "tests/support"))]
 from ahead import Ahead  # noqa: E402
 from build import ROOT, Broken, Build, matches  # noqa: E402
+import gpu_report  # noqa: E402
 from packages import Packages  # noqa: E402
 from results import ENDING, Results  # noqa: E402
 from stages import BUILDS, STAGES  # noqa: E402
@@ -173,6 +174,8 @@ class Run:
         built = time.monotonic() - begun
         records, cpu = made.build.run(made.tests, stage, name, self.parallel(stage), lambda test, result: self.results.seen(name, test, result))
         self.results.stage_ended(name, records)
+        if name == "gpu":
+            gpu_report.write(records, made.build.folder / "report.md")
         self.judge_missing(name, made.tests, records)
         return self.say_time(stage, made, time.monotonic() - begun, built, made.cpu + cpu)
 

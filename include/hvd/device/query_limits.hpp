@@ -19,8 +19,8 @@ namespace hvd::inline v0::detail {
 // end the call. A thread that asks CUDA for nothing does it, from the first query on.
 class query_limits {
 public:
-    // `end_if_late(self, label, limit)` ends the calls under way, if the limit is over or they are to
-    // end for another reason. Any thread may call it.
+    // `end_if_late(self, label, limit)` ends the calls under way, if the limit is over or they are
+    // to end for another reason. Any thread may call it.
     using action = void (*)(void* self, const char* label, time_point limit) noexcept;
     query_limits(action end_if_late, void* self) : end_if_late_(end_if_late), self_(self) {}
     query_limits(const query_limits&) = delete;
@@ -77,7 +77,7 @@ private:
     // The thread looks so often, and for so long after the last query.
     static constexpr std::int64_t interval = 20 * tuning::millisecond, linger = tuning::second;
 
-    // Without a thread or memory the limits are looked at by those who ask, as long as CUDA answers.
+    // Without a thread or memory those who ask look at the limits, as long as CUDA answers.
     void add(query* q) noexcept try {
         const lock_guard lock(mutex_);
         queries_.push_back(q);

@@ -97,8 +97,8 @@ public:
         is_broken_.store(true);
     }
 
-    // Ends the calls under way where no thread can be inside, since CUDA keeps the one that is. That
-    // one gives the session up when it comes back: it is late.
+    // Ends the calls under way where no thread can be inside, since CUDA keeps the one that is.
+    // That one gives the session up when it comes back: it is late.
     void cut_off(const char* label) noexcept {
         if (mutex_.try_lock()) {
             give_up(lateness(label));
