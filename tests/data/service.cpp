@@ -322,6 +322,16 @@ TEST_CASE("the statistics tell who waits for whom") {
                       s.text());
         CHECK_HAS(s.text(), s.verdict());
         CHECK_HAS(s.json(), "\"workers\": 1");
+        const data::service_statistics all = batches.totals();  // with the epoch before
+        CHECK(all.batches > s.batches);
+        CHECK(all.bytes == all.batches * (3 * 8 + 4));
+        CHECK(all.waited > s.waited);
+        CHECK_HAS(batches.prometheus(),
+                  "# HELP hvd_data_batches_total Batches that the trainer took.\n"
+                  "# TYPE hvd_data_batches_total counter\n"
+                  "hvd_data_batches_total{rank=\"0\"} " +
+                      std::to_string(all.batches) + "\n");
+        CHECK_HAS(batches.prometheus(), "\nhvd_data_workers_connected{rank=\"0\"} 1\n");
     }
 }
 

@@ -339,8 +339,25 @@ class DataService(unittest.TestCase):
         line = ""
         while " 400 batches" not in line:
             line = rank.stderr.readline()
-            self.assertRegex(line, r"^hvd-compute: dispatcher 0: [01] of 1 workers, [01] trainers, \d+ batches, [\d.]+ a second$")
+            self.assertRegex(line, r"^hvd-compute: dispatcher 0: [01] of 1 workers, [01] trainers, \d+ batches, [\d.]+ a second; workers wait for trainers in \d+ % of the time$")
         self.end([rank])
+
+    def test_metrics_are_a_file_for_prometheus(self):
+        file = self.folder / "hvd.prom"
+        rank = self.start_rank(0, 1, "--metrics", file)
+        self.finish(self.start_trainers(1))
+        wait_until(lambda: '\nhvd_data_service_batches_total{dispatcher="0"} 400\n' in file.read_text(), "the counts of all batches")
+        counts = dict(line.rsplit(" ", 1) for line in file.read_text().splitlines() if not line.startswith("#"))
+        self.assertEqual((counts['hvd_data_service_workers{dispatcher="0"}'], counts['hvd_data_service_workers_expected{dispatcher="0"}']), ("1", "1"))
+        self.assertGreater(float(counts['hvd_data_service_making_seconds_total{dispatcher="0"}']), 400 * 20 * 1e-4)
+        self.end([rank])
+        self.assertEqual(list(self.folder.iterdir()), [])
+        service = self.start_service(2, "--dispatchers", 2, "--metrics", file)
+        wait_until(lambda: {f"hvd.{i}.prom" for i in range(2)} <= {each.name for each in self.folder.iterdir()}, "a file of each dispatcher")
+        self.end(service)
+        rank = self.start_rank(0, 1, "--metrics", self.folder / "none" / "hvd.prom")
+        self.assertIn("none/hvd.prom' cannot be written: No such file or directory", rank.communicate(timeout=PATIENCE)[1])
+        self.assertEqual(rank.returncode, 1)
 
     def test_a_worker_without_hvd_compute_says_how_to_start_it(self):
         process = self.start(WORKER)

@@ -237,12 +237,8 @@ public:
     // The answer was read.
     void give_back(service_answer answer) { shared_.spares.give_back(std::move(answer.buffer)); }
 
-    data::service_statistics statistics() {
-        data::service_statistics s = shared_.board.statistics();
-        const lock_guard held(mutex_);
-        for (const auto& feed : feeds_) s.workers += feed->is_connected() ? 1u : 0u;
-        return s;
-    }
+    data::service_statistics statistics() { return with_workers(shared_.board.statistics()); }
+    data::service_statistics totals() { return with_workers(shared_.board.totals()); }
 
 private:
     static service_hello hello(const data::service_config& config, part mine,
@@ -258,6 +254,12 @@ private:
         made.size = mine.size;
         made.host = sharing_host(config.shared_memory);
         return made;
+    }
+
+    data::service_statistics with_workers(data::service_statistics s) {
+        const lock_guard held(mutex_);
+        for (const auto& feed : feeds_) s.workers += feed->is_connected() ? 1u : 0u;
+        return s;
     }
 
     void add(worker_place place) {

@@ -159,7 +159,9 @@ private:
     }
 
     made_batch<batch_type> make(const batch_request& request) {
+        const hvd::detail::time_point since = hvd::detail::now();
         auto made = pipeline_.make(request);
+        making_.add(hvd::detail::now() - since);
         made_.add(1);
         return made;
     }
@@ -198,7 +200,8 @@ private:
             hvd::detail::poll_sockets(fds, 2, hvd::detail::tuning::second / 2);
             const std::uint64_t made = made_.load();
             if (std::exchange(told, made) != made &&
-                !link.send(hvd::detail::service_frame::made, made, {}))
+                !link.send(hvd::detail::service_frame::made, made,
+                           hvd::detail::plain_bytes_of(making_.load())))
                 return;
             if (fds[0].revents != 0) wakes_.take();
             if (fds[1].revents != 0 && link.advance() == hvd::detail::service_link::state::over)
@@ -215,6 +218,7 @@ private:
     hvd::detail::wake_up wakes_;
     hvd::detail::atomic<bool> stopping_{false};
     hvd::detail::atomic<std::uint64_t> made_{0};
+    hvd::detail::atomic<std::int64_t> making_{0};  // nanoseconds of all threads
     // the last members, so that they are joined first
     hvd::detail::thread serves_, registers_;
 };
