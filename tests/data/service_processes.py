@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import stat
 import subprocess
@@ -371,6 +372,31 @@ class DataService(unittest.TestCase):
         job.send_signal(signal.SIGTERM)
         job.communicate(timeout=PATIENCE)
         self.assertFalse(self.config.exists())
+
+    def events(self, name):
+        log = self.folder / "log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [event for event in map(json.loads, lines) if event["event"] == name]
+
+    @unittest.skipUnless(HVDRUN, "hvdrun is not built")
+    def test_an_elastic_job_that_loses_ranks_in_an_epoch_has_each_sample_of_its_committed_steps_once(self):
+        self.start_service(2)
+        job = self.start(HVDRUN, "-np", 3, "--min-np", 1, "--blacklist-cooldown-range", 0.05, 60, "--event-log", self.folder / "log", TRAINER, "elastic", self.config)
+        for steps, victim in ((50, 1), (250, 0)):
+            done = 0
+            while done < steps:
+                line = job.stdout.readline()
+                self.assertRegex(line, r":\d+ steps\n$")
+                done = int(re.search(r":(\d+)", line)[1])
+            os.kill([event["pid"] for event in self.events("started") if event["rank"] == victim][-1], signal.SIGKILL)
+        out, err = job.communicate(timeout=PATIENCE)
+        self.assertEqual((job.returncode, err), (0, ""), out)
+        ends = [line.partition(":")[2] for line in out.splitlines() if not line.endswith(" steps")]
+        self.assertEqual(set(ends), {"each sample twice, in order"}, out)
+        self.assertEqual(self.events("epoch")[0]["size"], 3)
+        lost = [epoch for epoch in self.events("epoch") if epoch["lost"]]
+        self.assertEqual([epoch["lost"] for epoch in lost], [[1], [0]])
+        self.assertTrue(50 <= lost[0]["step"] < 200 < lost[1]["step"] < 400, lost)
 
 
 if __name__ == "__main__":
