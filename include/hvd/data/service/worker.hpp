@@ -115,6 +115,7 @@ private:
 
     bool answer(hvd::detail::service_link& link, hvd::detail::opened_arena& arena, member& me) {
         using hvd::detail::service_frame;
+        if (link.head().kind == service_frame::probe) return true;
         hvd::detail::arena_offer offer;
         if (link.head().kind == service_frame::arena && copied(link.contents(), offer)) {
             arena = hvd::detail::opened_arena(offer);
