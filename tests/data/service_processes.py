@@ -14,7 +14,7 @@ import sys
 import time
 import unittest
 
-from services import COMPUTE, PATIENCE, TRAINER, WORKER, ServiceTest, children_of, wait_for_end, wait_until
+from services import COMPUTE, PATIENCE, TRAINER, WORKER, ServiceTest, children_of, environment, wait_for_end, wait_until
 
 HVDRUN = os.environ.get("HVDRUN")
 SPARK = pathlib.Path(os.environ["HVD_COMPUTE_SPARK"])
@@ -271,6 +271,29 @@ class DataService(ServiceTest):
         job.send_signal(signal.SIGTERM)
         job.communicate(timeout=PATIENCE)
         self.assertFalse(self.config.exists())
+
+    @unittest.skipUnless(HVDRUN, "hvdrun is not built")
+    def test_hvdrun_check_tells_which_processes_do_not_answer(self):
+        def check(code):
+            ended = subprocess.run([HVDRUN, "--check", "--data-service", self.config], env=environment(), capture_output=True, text=True, timeout=PATIENCE)
+            self.assertEqual((ended.returncode, ended.stderr), (code, ""), ended.stdout)
+            return [re.split(r"  +", line)[:2] for line in ended.stdout.splitlines()[3:]]
+
+        self.assertIn("it can't be read: No such file", check(1)[0][0])
+        service = self.start_service(4, "--progress", "--dispatchers", 2)
+        self.wait_for_workers(service[0], 2)
+        self.wait_for_workers(service[2], 2)
+        good = [[f"{before}dispatcher {i}", "yes"] for i in range(2) for before in ("", "worker of ", "worker of ")]
+        self.assertEqual(check(0), [["data service", "reached"], *good])
+        service[0].kill()
+        os.kill(children_of(service[3])[0], signal.SIGKILL)
+        self.wait_for_workers(service[2], 1)
+        rows = dict(check(1))
+        self.assertIn("not reached: ", rows["dispatcher 0"])
+        self.assertEqual((rows["dispatcher 1"], rows["workers of dispatcher 1"]), ("yes", "1 of 2 have come"))
+        without = json.loads(self.config.read_text()) | {"dispatchers": 0, "addresses": [], "worker_addresses": ["127.0.0.1:1"]}
+        self.config.write_text(json.dumps(without))
+        self.assertIn("not reached: ", dict(check(1))["worker"])
 
     def events(self, name):
         log = self.folder / "log"

@@ -100,6 +100,7 @@ private:
         mine.fingerprint = std::as_const(pipeline_).plan().fingerprint;
         std::optional<member> me;
         const auto why_not = [&](const hvd::detail::service_hello& hello) {
+            if (hello.role == hvd::detail::service_role::reader) return hvd::detail::message();
             if (hello.fingerprint == mine.fingerprint) {
                 me.emplace(shared_, share_of_epoch{part{hello.rank, hello.size}, hello.share});
                 return hvd::detail::message();
@@ -108,7 +109,7 @@ private:
                                      ", and the trainer's has ", hello.fingerprint,
                                      ": build both from one header, with one compiler");
         };
-        if (!hvd::detail::answer_hello(link, mine, theirs, why_not)) return;
+        if (!hvd::detail::answer_hello(link, mine, theirs, why_not) || !me) return;
         hvd::detail::opened_arena arena;
         while (link.wait() && answer(link, arena, *me)) continue;
     }
