@@ -145,11 +145,11 @@ private:
             const std::uint64_t samples = std::as_const(pipeline_).plan().samples;
             // an empty batch begins at the end
             if (samples == 0 || request.first > samples)
-                hvd::detail::refuse(request.mine.rank, "a batch that begins at sample ",
-                                    request.first, " of ", samples);
+                hvd::detail::refuse(me.rank(), "a batch that begins at sample ", request.first,
+                                    " of ", samples);
             const auto prepared = shared_.get(me, request, [&] { return make(request); });
             if (prepared->bytes.size() > hvd::detail::most_batch_bytes)
-                hvd::detail::refuse(request.mine.rank, "a batch of ", prepared->bytes.size(),
+                hvd::detail::refuse(me.rank(), "a batch of ", prepared->bytes.size(),
                                     " bytes: at most ", hvd::detail::most_batch_bytes, " go");
             return send(link, number, prepared->bytes, slot);
         } catch (const stage_error& e) {
