@@ -116,7 +116,8 @@ class DataService(ServiceTest):
         stalls = {f"{kind} of {workers}": [] for workers in ("several workers", "one worker") for kind in ("worker", "dispatcher")}
         for seed in range(int(os.environ.get("HVD_DATA_RUNS", "10"))):
             with self.subTest(seed=seed):
-                for kind, seconds in self.play_kills(random.Random(seed)):
+                # in each second run two trainings share their batches
+                for kind, seconds in self.play_kills(random.Random(seed), 1 + seed % 2):
                     stalls[kind].append(seconds)
         for kind, all_of in stalls.items():
             all_of.sort()
@@ -124,8 +125,9 @@ class DataService(ServiceTest):
             print(f"{len(all_of)} times killed {kind}: longest wait for a batch until the next kill: {shown}")
         print(f"load {os.getloadavg()[0]:.1f}")
 
-    def play_kills(self, draws):
-        """Kills processes of a service at random and replaces them at once, while trainers run. Returns kinds and stalls."""
+    def play_kills(self, draws, trainings):
+        """Kills processes of a service at random and replaces them at once, while trainers run. Of several trainings one loses a trainer, which begins anew behind the
+        others. Returns kinds and stalls."""
         variables = {"HVD_DATA_SERVICE": self.config, "HVD_DATA_DISPATCHER": 0}
 
         def start(kind):
@@ -135,8 +137,15 @@ class DataService(ServiceTest):
         serving = [("dispatcher", start("dispatcher"))]
         wait_until(self.config.exists, "the config file")
         serving += [("worker", start("worker")) for _ in range(draws.randint(1, 3))]
-        trainers = self.start_trainers(draws.randint(1, 2), milliseconds=draws.choice((0, 1)))
-        begun, kills = {rank: self.lines_of(trainer, 1) for rank, trainer in enumerate(trainers)}, []
+        size, milliseconds = draws.randint(1, 2), draws.choice((0, 1))
+        trainers = self.start_trainers(size, milliseconds, trainings)
+        begun, kills = {number: self.lines_of(trainer, 1) for number, trainer in enumerate(trainers)}, []
+        if trainings > 1:
+            lost = draws.randrange(len(trainers))
+            self.lines_of(trainers[lost], 100)
+            trainers[lost].kill()
+            trainers[lost].communicate()
+            trainers[lost], begun[lost] = self.start_trainer(lost, size, milliseconds), []
         while any(trainer.poll() is None for trainer in trainers):
             victim = draws.randrange(len(serving))
             kind, process = serving[victim]
@@ -146,7 +155,7 @@ class DataService(ServiceTest):
             serving[victim] = (kind, start(kind))
             for trainer in trainers:
                 wait_for_end(trainer, draws.uniform(0, 0.3))
-        self.finish(trainers, begun)
+        self.finish(trainers, begun, trainings)
         for _, process in serving:
             process.kill()
             process.communicate()

@@ -87,9 +87,12 @@ class ServiceTest(unittest.TestCase):
     def start_service(self, size, *options):
         return [self.start_rank(rank, size, *options) for rank in range(size)]
 
-    def start_trainers(self, size, milliseconds=0):
-        """Starts trainers that take so long for a batch. Each notes in a file when its batches came."""
-        return [self.start(TRAINER, rank, size, self.config, milliseconds, HVD_TEST_TIMES=self.times / str(rank)) for rank in range(size)]
+    def start_trainer(self, number, size, milliseconds=0):
+        """Starts a trainer that takes so long for a batch. It notes in a file when its batches came. Of several trainings, each of so many ranks, it is the one of that number."""
+        return self.start(TRAINER, number % size, size, self.config, milliseconds, HVD_TEST_TIMES=self.times / str(number))
+
+    def start_trainers(self, size, milliseconds=0, trainings=1):
+        return [self.start_trainer(number, size, milliseconds) for number in range(size * trainings)]
 
     def wait_for_workers(self, rank, number):
         """Waits until the dispatcher of a rank with --progress has so many workers, and the trainers have had the time to ask for its list."""
@@ -100,12 +103,13 @@ class ServiceTest(unittest.TestCase):
     def lines_of(self, trainer, number):
         return [trainer.stdout.readline() for _ in range(number)]
 
-    def finish(self, trainers, begun=None):
+    def finish(self, trainers, begun=None, trainings=1):
         """Waits for trainers, and compares their batches with those without a service."""
-        for rank, trainer in enumerate(trainers):
-            out = "".join((begun or {}).get(rank, [])) + trainer.stdout.read()
+        size = len(trainers) // trainings
+        for number, trainer in enumerate(trainers):
+            out = "".join((begun or {}).get(number, [])) + trainer.stdout.read()
             self.assertEqual((trainer.wait(timeout=PATIENCE), trainer.stderr.read()), (0, ""))
-            self.assertEqual(out, expected(rank, len(trainers)))
+            self.assertEqual(out, expected(number % size, size))
 
     def came(self, rank):
         """Returns the moments at which batches of a trainer came, in seconds."""
