@@ -38,9 +38,11 @@ class DataService(ServiceTest):
         return self.start(*words, SPARK, "--workers", workers, "--hvd-compute", COMPUTE, *options, self.config, "--", worker, **variables)
 
     def test_the_tasks_of_a_spark_stage_are_ranks(self):
-        for workers, options in ((1, []), (3, ["--no-shared-memory"]), (4, ["--dispatchers", "2"])):
+        for workers, options in ((1, []), (3, ["--no-shared-memory", "--metrics", self.times / "hvd.prom"]), (4, ["--dispatchers", "2"])):
             with self.subTest(workers=workers):
                 service = self.start_spark(workers, *options)
+                if "--metrics" in options:
+                    wait_until((self.times / "hvd.prom").exists, "counts for Prometheus")
                 self.finish(self.start_trainers(2))
                 service.send_signal(signal.SIGTERM)
                 self.assertEqual(service.wait(timeout=PATIENCE), 0 if "HVD_TEST_SPARK" not in os.environ else service.returncode)
