@@ -322,6 +322,16 @@ TEST_CASE("the statistics tell who waits for whom") {
                       s.text());
         CHECK_HAS(s.text(), s.verdict());
         CHECK_HAS(s.json(), "\"workers\": 1");
+        const data::service_statistics all = batches.totals();  // with the epoch before
+        CHECK(all.batches > s.batches);
+        CHECK(all.bytes == all.batches * (3 * 8 + 4));
+        CHECK(all.waited > s.waited);
+        CHECK_HAS(batches.prometheus(),
+                  "# HELP hvd_data_batches_total Batches that the trainer took.\n"
+                  "# TYPE hvd_data_batches_total counter\n"
+                  "hvd_data_batches_total{rank=\"0\"} " +
+                      std::to_string(all.batches) + "\n");
+        CHECK_HAS(batches.prometheus(), "\nhvd_data_workers_connected{rank=\"0\"} 1\n");
     }
 }
 
@@ -537,6 +547,34 @@ TEST_CASE("in parallel epochs each trainer gets all samples, in an order of its 
     CHECK(second != whole);
     const std::vector<std::vector<int>> rest(second.begin() + 10, second.end());
     CHECK(remote_epoch(service, {1, 3}, mode, 2, {5, 2, 70}) == rest);
+}
+
+TEST_CASE("errors of whole batches name the rank of their trainer") {
+    using enum data::processing_mode;
+    const fixed_service service(1, 200);
+    for (const auto mode : {distributed_epoch, parallel_epochs}) {
+        const auto remote =
+            pipeline_of(200) | data::send_to_data_service(service.config, 1, 2, mode);
+        const data::batch_request behind_the_end{5, 0, 700, {1, 2}};
+        remote.begin(behind_the_end, 1);
+        const std::string why = thrown_by([&] { (void)remote.make(behind_the_end); });
+        CHECK_HAS(why, "hvd: rank 1: a batch that begins at sample 700 of 200");
+    }
+    const auto fails = data::from(numbers_below(20)) |
+                       data::map([](int i) { return i < 0 ? i : throw std::runtime_error("no"); }) |
+                       data::batch(5);
+    data::service_config config = data::service_config::make(0, 0);
+    const data::service_worker worker(fails, config);
+    config.worker_addresses = {"127.0.0.1:" + std::to_string(worker.port())};
+    for (const auto mode : {distributed_epoch, round_robin, parallel_epochs}) {
+        data::loader loader(fails | data::send_to_data_service(config, 1, 2, mode));
+        try {
+            (void)loader.next();
+            FAIL("a batch came");
+        } catch (const data::stage_error& e) {
+            CHECK(e.rank() == 1);
+        }
+    }
 }
 
 TEST_CASE("trainings of the same mode share their batches while workers go and come") {

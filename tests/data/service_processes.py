@@ -6,122 +6,22 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-COMPUTE, WORKER, TRAINER = os.environ["HVD_COMPUTE"], os.environ["HVD_DATA_WORKER"], os.environ["HVD_DATA_TRAINER"]
+from services import COMPUTE, PATIENCE, TRAINER, WORKER, ServiceTest, children_of, environment, wait_for_end, wait_until
+
 HVDRUN = os.environ.get("HVDRUN")
 SPARK = pathlib.Path(os.environ["HVD_COMPUTE_SPARK"])
 STAND_IN = pathlib.Path(__file__).parent / "spark_stand_in"
-PATIENCE = 60  # seconds; a test fails after them, and none needs them
-LAUNCHERS = ("HVD_", "OMPI_", "PMI_", "SLURM_")
 
 
-def wait_until(condition, what):
-    for _ in range(PATIENCE * 50):
-        if condition():
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"not within {PATIENCE} s: {what}")
-
-
-def wait_for_end(process, seconds):
-    """Waits for a process's end, at most so long."""
-    try:
-        process.wait(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        pass
-
-
-def environment(**variables):
-    """Returns the environment without those of launchers."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
-    return plain | {name: str(value) for name, value in variables.items()}
-
-
-def children_of(process):
-    """Returns the numbers of a process's children."""
-    try:
-        return [int(number) for number in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
-    except OSError:
-        return []
-
-
-EXPECTED = {}
-
-
-def expected(rank, size):
-    """Returns the lines of a trainer without the service."""
-    if (rank, size) not in EXPECTED:
-        EXPECTED[rank, size] = subprocess.run([TRAINER, str(rank), str(size)], env=environment(), check=True, capture_output=True, text=True, timeout=PATIENCE).stdout
-    return EXPECTED[rank, size]
-
-
-class DataService(unittest.TestCase):
-    maxDiff = None
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.config = self.folder / "compute.json"
-        times = tempfile.TemporaryDirectory()
-        self.addCleanup(times.cleanup)
-        self.times = pathlib.Path(times.name)
-        self.started = []
-        self.addCleanup(self.end_all)
-
-    def end_all(self):
-        for process in self.started:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
-
-    def start(self, *words, **variables):
-        process = subprocess.Popen([str(word) for word in words], env=environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.started.append(process)
-        return process
-
-    def start_rank(self, rank, size, *options, worker=WORKER):
-        """Starts one rank of hvd-compute, as a launcher would."""
-        return self.start(COMPUTE, *options, self.config, "--", worker, HVD_RANK=rank, HVD_SIZE=size)
-
-    def start_service(self, size, *options):
-        return [self.start_rank(rank, size, *options) for rank in range(size)]
-
-    def start_trainers(self, size, milliseconds=0):
-        """Starts trainers that take so long for a batch. Each notes in a file when its batches came."""
-        return [self.start(TRAINER, rank, size, self.config, milliseconds, HVD_TEST_TIMES=self.times / str(rank)) for rank in range(size)]
-
-    def wait_for_workers(self, rank, number):
-        """Waits until the dispatcher of a rank with --progress has so many workers, and the trainers have had the time to ask for its list."""
-        while f" {number} of " not in rank.stderr.readline():
-            self.assertIsNone(rank.poll())
-        time.sleep(0.5)
-
-    def lines_of(self, trainer, number):
-        return [trainer.stdout.readline() for _ in range(number)]
-
-    def finish(self, trainers, begun=None):
-        """Waits for trainers, and compares their batches with those without a service."""
-        for rank, trainer in enumerate(trainers):
-            out = "".join((begun or {}).get(rank, [])) + trainer.stdout.read()
-            self.assertEqual((trainer.wait(timeout=PATIENCE), trainer.stderr.read()), (0, ""))
-            self.assertEqual(out, expected(rank, len(trainers)))
-
-    def end(self, ranks):
-        """Ends ranks of hvd-compute in order."""
-        for rank in ranks:
-            rank.send_signal(signal.SIGTERM)
-        for rank in ranks:
-            out, err = rank.communicate(timeout=PATIENCE)
-            self.assertEqual((rank.returncode, out), (0, ""), err)
-
+class DataService(ServiceTest):
     def test_trainers_get_their_batches_from_any_number_of_workers(self):
         for workers, trainers in ((1, 1), (2, 3), (3, 2)):
             with self.subTest(workers=workers, trainers=trainers):
@@ -138,9 +38,11 @@ class DataService(unittest.TestCase):
         return self.start(*words, SPARK, "--workers", workers, "--hvd-compute", COMPUTE, *options, self.config, "--", worker, **variables)
 
     def test_the_tasks_of_a_spark_stage_are_ranks(self):
-        for workers, options in ((1, []), (3, ["--no-shared-memory"]), (4, ["--dispatchers", "2"])):
+        for workers, options in ((1, []), (3, ["--no-shared-memory", "--metrics", self.times / "hvd.prom"]), (4, ["--dispatchers", "2"])):
             with self.subTest(workers=workers):
                 service = self.start_spark(workers, *options)
+                if "--metrics" in options:
+                    wait_until((self.times / "hvd.prom").exists, "counts for Prometheus")
                 self.finish(self.start_trainers(2))
                 service.send_signal(signal.SIGTERM)
                 self.assertEqual(service.wait(timeout=PATIENCE), 0 if "HVD_TEST_SPARK" not in os.environ else service.returncode)
@@ -216,7 +118,8 @@ class DataService(unittest.TestCase):
         stalls = {f"{kind} of {workers}": [] for workers in ("several workers", "one worker") for kind in ("worker", "dispatcher")}
         for seed in range(int(os.environ.get("HVD_DATA_RUNS", "10"))):
             with self.subTest(seed=seed):
-                for kind, seconds in self.play_kills(random.Random(seed)):
+                # in each second run two trainings share their batches
+                for kind, seconds in self.play_kills(random.Random(seed), 1 + seed % 2):
                     stalls[kind].append(seconds)
         for kind, all_of in stalls.items():
             all_of.sort()
@@ -224,8 +127,9 @@ class DataService(unittest.TestCase):
             print(f"{len(all_of)} times killed {kind}: longest wait for a batch until the next kill: {shown}")
         print(f"load {os.getloadavg()[0]:.1f}")
 
-    def play_kills(self, draws):
-        """Kills processes of a service at random and replaces them at once, while trainers run. Returns kinds and stalls."""
+    def play_kills(self, draws, trainings):
+        """Kills processes of a service at random and replaces them at once, while trainers run. Of several trainings one loses a trainer, which begins anew behind the
+        others. Returns kinds and stalls."""
         variables = {"HVD_DATA_SERVICE": self.config, "HVD_DATA_DISPATCHER": 0}
 
         def start(kind):
@@ -235,8 +139,15 @@ class DataService(unittest.TestCase):
         serving = [("dispatcher", start("dispatcher"))]
         wait_until(self.config.exists, "the config file")
         serving += [("worker", start("worker")) for _ in range(draws.randint(1, 3))]
-        trainers = self.start_trainers(draws.randint(1, 2), milliseconds=draws.choice((0, 1)))
-        begun, kills = {rank: self.lines_of(trainer, 1) for rank, trainer in enumerate(trainers)}, []
+        size, milliseconds = draws.randint(1, 2), draws.choice((0, 1))
+        trainers = self.start_trainers(size, milliseconds, trainings)
+        begun, kills = {number: self.lines_of(trainer, 1) for number, trainer in enumerate(trainers)}, []
+        if trainings > 1:
+            lost = draws.randrange(len(trainers))
+            self.lines_of(trainers[lost], 100)
+            trainers[lost].kill()
+            trainers[lost].communicate()
+            trainers[lost], begun[lost] = self.start_trainer(lost, size, milliseconds), []
         while any(trainer.poll() is None for trainer in trainers):
             victim = draws.randrange(len(serving))
             kind, process = serving[victim]
@@ -246,7 +157,7 @@ class DataService(unittest.TestCase):
             serving[victim] = (kind, start(kind))
             for trainer in trainers:
                 wait_for_end(trainer, draws.uniform(0, 0.3))
-        self.finish(trainers, begun)
+        self.finish(trainers, begun, trainings)
         for _, process in serving:
             process.kill()
             process.communicate()
@@ -254,7 +165,7 @@ class DataService(unittest.TestCase):
 
     def stalls_of(self, rank, kills):
         """Returns for each kill the longest time without a batch between it and the next one, of those that ended in it or began in it."""
-        came = [int(line) / 1e9 for line in (self.times / str(rank)).read_text().split()]
+        came = self.came(rank)
         ends = [at for _, at in kills[1:]] + [came[-1]]
         for (kind, at), end in zip(kills, ends):
             gaps = [after - before for before, after in zip(came, came[1:]) if after > at and before < end]
@@ -339,8 +250,25 @@ class DataService(unittest.TestCase):
         line = ""
         while " 400 batches" not in line:
             line = rank.stderr.readline()
-            self.assertRegex(line, r"^hvd-compute: dispatcher 0: [01] of 1 workers, [01] trainers, \d+ batches, [\d.]+ a second$")
+            self.assertRegex(line, r"^hvd-compute: dispatcher 0: [01] of 1 workers, [01] trainers, \d+ batches, [\d.]+ a second; workers wait for trainers in \d+ % of the time$")
         self.end([rank])
+
+    def test_metrics_are_a_file_for_prometheus(self):
+        file = self.folder / "hvd.prom"
+        rank = self.start_rank(0, 1, "--metrics", file)
+        self.finish(self.start_trainers(1))
+        wait_until(lambda: '\nhvd_data_service_batches_total{dispatcher="0"} 400\n' in file.read_text(), "the counts of all batches")
+        counts = dict(line.rsplit(" ", 1) for line in file.read_text().splitlines() if not line.startswith("#"))
+        self.assertEqual((counts['hvd_data_service_workers{dispatcher="0"}'], counts['hvd_data_service_workers_expected{dispatcher="0"}']), ("1", "1"))
+        self.assertGreater(float(counts['hvd_data_service_making_seconds_total{dispatcher="0"}']), 400 * 20 * 1e-4)
+        self.end([rank])
+        self.assertEqual(list(self.folder.iterdir()), [])
+        service = self.start_service(2, "--dispatchers", 2, "--metrics", file)
+        wait_until(lambda: {f"hvd.{i}.prom" for i in range(2)} <= {each.name for each in self.folder.iterdir()}, "a file of each dispatcher")
+        self.end(service)
+        rank = self.start_rank(0, 1, "--metrics", self.folder / "none" / "hvd.prom")
+        self.assertIn("none/hvd.prom' cannot be written: No such file or directory", rank.communicate(timeout=PATIENCE)[1])
+        self.assertEqual(rank.returncode, 1)
 
     def test_a_worker_without_hvd_compute_says_how_to_start_it(self):
         process = self.start(WORKER)
@@ -354,6 +282,54 @@ class DataService(unittest.TestCase):
         job.send_signal(signal.SIGTERM)
         job.communicate(timeout=PATIENCE)
         self.assertFalse(self.config.exists())
+
+    @unittest.skipUnless(HVDRUN, "hvdrun is not built")
+    def test_hvdrun_check_tells_which_processes_do_not_answer(self):
+        def check(code):
+            ended = subprocess.run([HVDRUN, "--check", "--data-service", self.config], env=environment(), capture_output=True, text=True, timeout=PATIENCE)
+            self.assertEqual((ended.returncode, ended.stderr), (code, ""), ended.stdout)
+            return [re.split(r"  +", line)[:2] for line in ended.stdout.splitlines()[3:]]
+
+        self.assertIn("it can't be read: No such file", check(1)[0][0])
+        service = self.start_service(4, "--progress", "--dispatchers", 2)
+        self.wait_for_workers(service[0], 2)
+        self.wait_for_workers(service[2], 2)
+        good = [[f"{before}dispatcher {i}", "yes"] for i in range(2) for before in ("", "worker of ", "worker of ")]
+        self.assertEqual(check(0), [["data service", "reached"], *good])
+        service[0].kill()
+        os.kill(children_of(service[3])[0], signal.SIGKILL)
+        self.wait_for_workers(service[2], 1)
+        rows = dict(check(1))
+        self.assertIn("not reached: ", rows["dispatcher 0"])
+        self.assertEqual((rows["dispatcher 1"], rows["workers of dispatcher 1"]), ("yes", "1 of 2 have come"))
+        without = json.loads(self.config.read_text()) | {"dispatchers": 0, "addresses": [], "worker_addresses": ["127.0.0.1:1"]}
+        self.config.write_text(json.dumps(without))
+        self.assertIn("not reached: ", dict(check(1))["worker"])
+
+    def events(self, name):
+        log = self.folder / "log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [event for event in map(json.loads, lines) if event["event"] == name]
+
+    @unittest.skipUnless(HVDRUN, "hvdrun is not built")
+    def test_an_elastic_job_that_loses_ranks_in_an_epoch_has_each_sample_of_its_committed_steps_once(self):
+        self.start_service(2)
+        job = self.start(HVDRUN, "-np", 3, "--min-np", 1, "--blacklist-cooldown-range", 0.05, 60, "--event-log", self.folder / "log", TRAINER, "elastic", self.config)
+        for steps, victim in ((50, 1), (250, 0)):
+            done = 0
+            while done < steps:
+                line = job.stdout.readline()
+                self.assertRegex(line, r":\d+ steps\n$")
+                done = int(re.search(r":(\d+)", line)[1])
+            os.kill([event["pid"] for event in self.events("started") if event["rank"] == victim][-1], signal.SIGKILL)
+        out, err = job.communicate(timeout=PATIENCE)
+        self.assertEqual((job.returncode, err), (0, ""), out)
+        ends = [line.partition(":")[2] for line in out.splitlines() if not line.endswith(" steps")]
+        self.assertEqual(set(ends), {"each sample twice, in order"}, out)
+        self.assertEqual(self.events("epoch")[0]["size"], 3)
+        lost = [epoch for epoch in self.events("epoch") if epoch["lost"]]
+        self.assertEqual([epoch["lost"] for epoch in lost], [[1], [0]])
+        self.assertTrue(50 <= lost[0]["step"] < 200 < lost[1]["step"] < 400, lost)
 
 
 if __name__ == "__main__":

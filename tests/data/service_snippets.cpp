@@ -5,12 +5,14 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <hvd/data_service.hpp>
-#include <hvd/hvd.hpp>
+#include <hvd/timeline.hpp>
 
 #include "hvd_test.hpp"
 
@@ -30,6 +32,11 @@ struct folder {
     ~folder() { std::filesystem::remove_all(path); }
     std::string path;
 };
+
+std::string contents(const std::string& file) {
+    std::ifstream in(file);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
 
 //! [pipeline]
 // pipeline.hpp, which the worker's program and the trainer's include
@@ -96,6 +103,35 @@ TEST_CASE("who waits for whom") {
     //! [statistics]
     CHECK(samples == 1000);
     CHECK(line.find("10 batches") != line.npos);
+    const folder at;
+    const std::string file = at.path + "/hvd_data_rank0.prom";
+    //! [prometheus]
+    batches.write_prometheus(file);  // hvd_data_waiting_seconds_total{rank="0"} 0.2, …
+    //! [prometheus]
+    CHECK(contents(file).find("hvd_data_batches_total{rank=\"0\"} 10\n") != line.npos);
+    CHECK(std::distance(std::filesystem::directory_iterator(at.path), {}) == 1);
+}
+
+TEST_CASE("waits for batches in a timeline") {
+    const folder at;
+    const std::string file = at.path + "/run.json";
+    hvd::run_threads<hvd::observed<hvd::threads, hvd::timeline>>(1, [&](auto& world) {
+        std::size_t samples = 0;
+        hvd::start_timeline(world, {.file = file});
+        //! [timeline]
+        data::loader loader(pipeline(), world);  // by a service or not
+        loader.record_waits(world.observer());   // an hvd::timeline
+        for (const std::vector<int>& batch : loader.epoch(0)) samples += batch.size();
+        //! [timeline]
+        hvd::stop_timeline(world);
+        CHECK(samples == 1000);
+    });
+    const std::string events = contents(at.path + "/run.0.json");
+    std::size_t waits = 0;
+    for (std::size_t i = 0; (i = events.find("\"waits for a batch\"", i)) != events.npos; ++i)
+        ++waits;
+    CHECK(waits == 11);  // with that for the end
+    CHECK(events.find("calls of communicator 1") != events.npos);
 }
 
 TEST_CASE("trainers that serve the dispatcher") {

@@ -8,14 +8,16 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include <hvd/data_service.hpp>
+#include <hvd/elastic.hpp>
 
 #include "service_pipeline.hpp"
 
 // A trainer of tests/data/service_processes.py, which prints a line for each batch: by the service
 // of a config file, or without one. It is a dispatcher, too, which writes that file if there is
-// none.
+// none, and a rank of an elastic job.
 namespace {
 
 namespace data = hvd::data;
@@ -65,15 +67,68 @@ int serve_dispatcher(const std::string& path) {
     for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
+// The samples that the ranks of a step have, as numbers of each sample.
+template <class Communicator>
+std::vector<int> samples_of_step(Communicator& world, const data::ragged_rows<int>& batch) {
+    std::vector<int> counts(numbered{}.size());
+    for (std::size_t i = 0; i < batch.size(); ++i)
+        ++counts[std::size_t(batch.values[batch.offsets[i]])];
+    world.allreduce(counts, hvd::sum);
+    return counts;
+}
+
+// The samples of a step without ranks and services.
+std::vector<int> samples_at(const data::loader_state& at) {
+    std::vector<int> counts(numbered{}.size());
+    const data::permutation order(counts.size(), at.seed, at.epoch);
+    for (std::uint64_t i = 0; i < 20; ++i) ++counts[std::size_t(order(at.samples_done + i))];
+    return counts;
+}
+
+// The position and the samples seen are committed together, so that each rank knows at the end
+// which samples the committed steps have had.
+int train_elastically(const std::string& path) {
+    using namespace std::chrono_literals;
+    data::loader_state at = data::loader(service_pipeline(), hvd::part{}).state();
+    std::vector<int> seen(numbered{}.size());
+    bool is_in_order = true;
+    hvd::elastic::state state(at, seen, is_in_order);
+    hvd::elastic::run(state, [&](auto& world) {
+        const auto config = data::service_config::read(path, data::wait_for_file{30s});
+        data::loader loader(service_pipeline() | data::send_to_data_service(config, world) |
+                            data::prefetch(6));
+        loader.resume(at);
+        while (at.epoch < 2) {
+            for (const data::ragged_rows<int>& batch : loader.epoch(at.epoch)) {
+                const std::vector<int> step = samples_of_step(world, batch);
+                is_in_order = is_in_order && step == samples_at(at);
+                for (std::size_t i = 0; i < seen.size(); ++i) seen[i] += step[i];
+                at = loader.state();
+                if (at.samples_done == seen.size()) at = {at.seed, at.epoch + 1, 0};
+                state.commit();
+                if (world.rank() == 0) std::printf("%ld steps\n", long(state.step()));
+                std::fflush(stdout);
+                std::this_thread::sleep_for(3ms);
+            }
+        }
+    });
+    const bool is_complete = seen == std::vector<int>(seen.size(), 2);
+    std::printf("%s, %s\n", is_complete ? "each sample twice" : "samples are wrong",
+                is_in_order ? "in order" : "not in order");
+    return 0;
+}
+
 }  // namespace
 
 // service_trainer dispatcher CONFIG, or
+// service_trainer elastic CONFIG, or
 // service_trainer RANK SIZE [CONFIG MILLISECONDS]
 int main(int argc, char** argv) {
     if (argc != 3 && argc != 5) return 2;
     if (std::string_view(argv[1]) == "dispatcher") return serve_dispatcher(argv[2]);
     const int rank = std::atoi(argv[1]), size = std::atoi(argv[2]);
     try {
+        if (std::string_view(argv[1]) == "elastic") return train_elastically(argv[2]);
         if (argc == 3) {
             data::loader loader(service_pipeline(), hvd::part{rank, size});
             print_epochs(loader);

@@ -28,7 +28,7 @@ int run(const options& o) {
             return *code;
         }
         if (mine.has_another_file()) worker = std::make_unique<worker_process>(o);
-        mine.print_progress();
+        mine.tell();
         hvd::detail::sleep_for(50 * hvd::detail::tuning::millisecond);
     }
     worker->end();

@@ -80,6 +80,8 @@ options read_options(int argc, char** argv) {
         ->check(CLI::Range(0.001, 1e8))
         ->capture_default_str();
     app.add_flag("--progress", o.progress, "a line on standard error each second");
+    app.add_option("--metrics", o.metrics,
+                   "write the counts of each dispatcher to this file each second, for Prometheus");
     app.add_flag("!--no-shared-memory", o.shares_memory,
                  "batches go by the connection also to trainers of this host");
     app.add_option("config", o.config, "the file that trainers and workers read")->required();

@@ -2,9 +2,12 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include "service.hpp"
 
+#include <algorithm>
 #include <cstdio>
 
 #include <unistd.h>
+
+#include <hvd/observe/trace_recorder.hpp>
 
 #include "worker_process.hpp"
 
@@ -45,6 +48,7 @@ service::service(const options& o) : options_(o) {
 }
 
 service::~service() {
+    if (dispatcher_ && !options_.metrics.empty()) ::unlink(metrics_file().c_str());
     if (options_.rank != 0) return;
     try {
         if (data::service_config::read(options_.config).job_id != config_.job_id) return;
@@ -98,18 +102,51 @@ bool service::has_another_file() {
     }
 }
 
-void service::print_progress() {
-    if (!options_.progress || !dispatcher_ || now() - printed_ < second) return;
-    const double seconds = double(now() - printed_) / double(second);
-    const std::uint64_t batches = dispatcher_->batches();
+void service::tell() {
+    if (!dispatcher_ || now() - told_ < second) return;
+    const counts seen{dispatcher_->workers(), dispatcher_->trainers(), dispatcher_->batches(),
+                      dispatcher_->making_seconds()};
+    if (options_.progress)
+        print_progress(told_ == 0 ? 0 : double(now() - told_) / double(second), seen);
+    if (!options_.metrics.empty()) write_metrics(seen);
+    told_ = now();
+    before_ = seen;
+}
+
+void service::print_progress(double seconds, const counts& seen) {
+    // a worker has a thread for each trainer
+    const double threads = double(seen.workers * std::max<std::size_t>(seen.trainers, 1));
+    const double most = seconds * threads;
+    const double waited = most > 0 ? std::max(0.0, 1 - (seen.making - before_.making) / most) : 0;
     std::fprintf(stderr,
                  "hvd-compute: dispatcher %d: %zu of %d workers, %zu trainers, %llu batches, "
-                 "%.1f a second\n",
-                 options_.dispatcher(), dispatcher_->workers(), options_.workers_per_dispatcher(),
-                 dispatcher_->trainers(), static_cast<unsigned long long>(batches),
-                 printed_ == 0 ? 0.0 : double(batches - batches_) / seconds);
-    printed_ = now();
-    batches_ = batches;
+                 "%.1f a second; workers wait for trainers in %.0f %% of the time\n",
+                 options_.dispatcher(), seen.workers, options_.workers_per_dispatcher(),
+                 seen.trainers, static_cast<unsigned long long>(seen.batches),
+                 seconds > 0 ? double(seen.batches - before_.batches) / seconds : 0.0,
+                 100 * waited);
+}
+
+std::string service::metrics_file() const {
+    if (options_.dispatchers == 1) return options_.metrics;
+    return hvd::detail::file_of_rank(options_.metrics, options_.dispatcher());
+}
+
+void service::write_metrics(const counts& seen) {
+    hvd::detail::metrics_text all("hvd_data_service_", "dispatcher", options_.dispatcher());
+    all.counter("batches", "Batches that the workers made.", seen.batches)
+        .counter("making_seconds", "Time of the workers' threads in which they made batches.",
+                 seen.making)
+        .gauge("workers", "Workers that are there.", seen.workers)
+        .gauge("workers_expected", "Workers with which the service is complete.",
+               options_.workers_per_dispatcher())
+        .gauge("trainers", "Trainers that are connected.", seen.trainers);
+    try {
+        all.write(metrics_file(), -1);
+    } catch (const hvd::error& error) {
+        if (told_ == 0) throw;  // later the service is worth more than its counts
+        std::fprintf(stderr, "hvd-compute: %s\n", error.what());
+    }
 }
 
 }  // namespace hvd_compute

@@ -2,7 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include <hvd/data_service.hpp>
 
@@ -27,18 +30,30 @@ public:
     // first file that this rank sees may be that of an earlier job.
     bool has_another_file();
 
-    // Writes a line about the dispatcher of this rank, if a second has passed.
-    void print_progress();
+    // Tells of the dispatcher of this rank, if a second has passed: a line, and a file for
+    // Prometheus.
+    // @throws hvd::error if the file can't be written the first time.
+    void tell();
 
 private:
+    // Those of the dispatcher, at one time.
+    struct counts {
+        std::size_t workers = 0, trainers = 0;
+        std::uint64_t batches = 0;
+        double making = 0;  // seconds
+    };
+
     void write_file();
     void wait_for_file();
+    void print_progress(double seconds, const counts& seen);
+    std::string metrics_file() const;
+    void write_metrics(const counts& seen);
 
     const options& options_;
     hvd::data::service_config config_;
     std::unique_ptr<hvd::data::service_dispatcher> dispatcher_;
-    std::int64_t printed_ = 0;
-    std::uint64_t batches_ = 0;
+    std::int64_t told_ = 0;
+    counts before_;
 };
 
 }  // namespace hvd_compute

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <csignal>
 
+#include "check_service.hpp"
 #include "failure.hpp"
 #include "mpi_version.hpp"
 #include "process.hpp"
@@ -163,25 +164,10 @@ host_report ask(const options& o, const placement& where) {
     return report;
 }
 
-using row = std::vector<std::string>;
-
 // The columns of UTF-8 text.
 std::size_t width(const std::string& text) {
     return std::size_t(
         std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-}
-
-void print_table(const std::vector<row>& rows) {
-    std::vector<std::size_t> widths(rows[0].size(), 0);
-    for (const row& one : rows)
-        for (std::size_t i = 0; i < one.size(); ++i) widths[i] = std::max(widths[i], width(one[i]));
-    for (const row& one : rows) {
-        std::string line;
-        for (std::size_t i = 0; i < one.size(); ++i)
-            line +=
-                one[i] + std::string(i + 1 < one.size() ? widths[i] - width(one[i]) + 2 : 0, ' ');
-        std::puts(line.c_str());
-    }
 }
 
 std::string or_none(const std::string& text) { return text.empty() ? "-" : text; }
@@ -205,6 +191,19 @@ bool is_good(const host_report& report, backend chosen) {
 
 }  // namespace
 
+void print_table(const std::vector<row>& rows) {
+    std::vector<std::size_t> widths(rows[0].size(), 0);
+    for (const row& one : rows)
+        for (std::size_t i = 0; i < one.size(); ++i) widths[i] = std::max(widths[i], width(one[i]));
+    for (const row& one : rows) {
+        std::string line;
+        for (std::size_t i = 0; i < one.size(); ++i)
+            line +=
+                one[i] + std::string(i + 1 < one.size() ? widths[i] - width(one[i]) + 2 : 0, ' ');
+        std::puts(line.c_str());
+    }
+}
+
 int check_hosts(const options& o, const host_list& hosts) {
     std::vector<placement> places;
     for (const host_slots& one : hosts) places.push_back({0, one.host});
@@ -221,6 +220,7 @@ int check_hosts(const options& o, const host_list& hosts) {
     }
     std::printf("compiled with %s\n", *HVDRUN_MPI == 0 ? "no MPI" : HVDRUN_MPI);
     print_table(rows);
+    if (!o.data_service.empty()) are_good = check_data_service(o.data_service) && are_good;
     return are_good ? 0 : 1;
 }
 

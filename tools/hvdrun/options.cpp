@@ -175,7 +175,11 @@ void describe(CLI::App& app, options& o, raw_options& raw) {
     app.add_option("--mpi-launcher", o.mpi_launcher, "the program that starts MPI jobs");
     app.add_flag("--verbose", o.verbose, "say what is started where");
     app.add_flag("--dry-run", o.dry_run, "print the commands, and start nothing");
-    app.add_flag("--check", o.check, "print a table of the hosts, and start nothing");
+    CLI::Option* const check =
+        app.add_flag("--check", o.check, "print a table of the hosts, and start nothing");
+    app.add_option("--data-service", o.data_service,
+                   "with --check: the config file of a data service whose processes are asked, too")
+        ->needs(check);
 }
 
 std::map<std::string, std::string> variables_of(const std::vector<std::string>& given) {

@@ -29,6 +29,7 @@ struct options {
     std::set<int> passed_on;  // signals
     bool takes_input = false;
     bool verbose = false, dry_run = false, check = false;
+    std::string data_service;  // a config file that --check looks at
     std::string event_log;
     int max_restarts = 0;
 

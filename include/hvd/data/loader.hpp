@@ -12,6 +12,7 @@
 
 #include "batch.hpp"
 #include "batch_queue.hpp"
+#include "batch_waits.hpp"
 
 namespace hvd::inline v0::data {
 
@@ -141,7 +142,8 @@ public:
         if (failure_) std::rethrow_exception(failure_);
         if (!is_begun_) begin();
         try {
-            std::optional<made_batch<batch_type>> made = next_made();
+            std::optional<made_batch<batch_type>> made =
+                waits_.around([this] { return next_made(); });
             if (!made) return std::nullopt;
             count_skipped(*made);
             advance();
@@ -151,6 +153,14 @@ public:
             queue_.reset();
             throw;
         }
+    }
+
+    /// Records in the timeline of a communicator's observer each time in which `next` waits for a
+    /// batch: `loader.record_waits(world.observer())`. They have a track of their own there.
+    /// @snippet tests/data/service_snippets.cpp timeline
+    template <hvd::detail::observes_splits Observer>
+    void record_waits(Observer& of) {
+        waits_ = hvd::detail::batch_waits(of, mine_);
     }
 
     /// The position after the batch that was returned last. A batch counts as done as soon as it is
@@ -279,6 +289,7 @@ private:
     std::uint64_t skipped_ = 0;
     std::uint64_t last_size_ = 0;
     std::exception_ptr failure_;
+    hvd::detail::batch_waits waits_;
     // the last member, so that its threads end before the pipeline does
     std::optional<hvd::detail::batch_queue<maker>> queue_;
 };

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 
+#include "../../transport/frames/host_silence.hpp"
 #include "lent_slots.hpp"
 #include "members.hpp"
 #include "request_board.hpp"
@@ -59,6 +60,8 @@ public:
     }
 
 private:
+    static constexpr std::int64_t host_look = 100 * tuning::millisecond;
+
     bool is_ending() const { return ending_.load() || shared_.stopping.load(); }
 
     void run() {
@@ -105,18 +108,33 @@ private:
     // Asks and receives until the connection is over.
     void exchange() {
         progress_ = now();
+        silence_ = host_silence();
         while (!is_ending()) {
             if (!ask()) return note(link_.why());
+            if (!open_.empty() && !hears_host()) return;
             const std::int64_t left =
                 open_.empty() ? INT64_MAX : progress_ + shared_.timeout - now();
             if (left <= 0)
                 return note(
                     text("it has not answered for ", double(shared_.timeout) / 1e9, " seconds"));
             pollfd fds[] = {{wakes_.number(), POLLIN, 0}, {link_.socket().number(), POLLIN, 0}};
-            poll_sockets(fds, 2, left);
+            poll_sockets(fds, 2, open_.empty() ? left : std::min(left, host_look));
             if (fds[0].revents != 0) wakes_.take();
             if (fds[1].revents != 0 && !receive()) return;
         }
+    }
+
+    // A worker may take long for a batch, and its host acknowledges what comes meanwhile.
+    bool hears_host() {
+        if (silence_.look(link_.socket())) {
+            note("its host does not answer");
+            return false;
+        }
+        if (!silence_.wants_probe() ||
+            link_.send(service_frame::probe, 0, {}, now() + shared_.timeout))
+            return true;
+        note(link_.why());
+        return false;
     }
 
     bool ask() {
@@ -189,6 +207,7 @@ private:
     mutex mutex_;
     message why_;
     service_link link_;
+    host_silence silence_;
     struct asked {
         std::uint64_t number;
         open_request request;
@@ -237,12 +256,8 @@ public:
     // The answer was read.
     void give_back(service_answer answer) { shared_.spares.give_back(std::move(answer.buffer)); }
 
-    data::service_statistics statistics() {
-        data::service_statistics s = shared_.board.statistics();
-        const lock_guard held(mutex_);
-        for (const auto& feed : feeds_) s.workers += feed->is_connected() ? 1u : 0u;
-        return s;
-    }
+    data::service_statistics statistics() { return with_workers(shared_.board.statistics()); }
+    data::service_statistics totals() { return with_workers(shared_.board.totals()); }
 
 private:
     static service_hello hello(const data::service_config& config, part mine,
@@ -258,6 +273,12 @@ private:
         made.size = mine.size;
         made.host = sharing_host(config.shared_memory);
         return made;
+    }
+
+    data::service_statistics with_workers(data::service_statistics s) {
+        const lock_guard held(mutex_);
+        for (const auto& feed : feeds_) s.workers += feed->is_connected() ? 1u : 0u;
+        return s;
     }
 
     void add(worker_place place) {

@@ -53,6 +53,9 @@ public:
     std::size_t trainers() const { return trainers_.load(); }
     /// The number of batches that the workers have told to have made.
     std::uint64_t batches() const { return batches_.load(); }
+    /// The seconds in which the workers made these, of all their threads: each has one for each
+    /// trainer.
+    double making_seconds() const { return double(making_.load()) / 1e9; }
 
 private:
     static std::uint32_t checked(const service_config& config, int number) {
@@ -97,10 +100,21 @@ private:
             const hvd::detail::lock_guard held(mutex_);
             workers_.push_back(place);
         }
-        for (std::uint64_t made = 0; link.wait(); made = link.head().number)
-            if (link.head().number > made) batches_.add(link.head().number - made);
+        std::uint64_t made = 0, making = 0, nanoseconds = 0;
+        while (link.wait() && link.contents().size() == sizeof nanoseconds) {
+            count(link.head().number, made, batches_);
+            std::memcpy(&nanoseconds, link.contents().data(), sizeof nanoseconds);
+            count(nanoseconds, making, making_);
+        }
         const hvd::detail::lock_guard held(mutex_);
         std::erase_if(workers_, [&](const auto& w) { return w.id == place.id; });
+    }
+
+    // A worker tells all that it has done so far.
+    static void count(std::uint64_t now, std::uint64_t& before,
+                      hvd::detail::atomic<std::uint64_t>& all) {
+        if (now > before) all.add(now - before);
+        before = now;
     }
 
     void serve_trainer(hvd::detail::service_link& link) {
@@ -119,7 +133,7 @@ private:
     mutable hvd::detail::mutex mutex_;
     std::vector<hvd::detail::worker_place> workers_;
     hvd::detail::atomic<std::size_t> trainers_{0};
-    hvd::detail::atomic<std::uint64_t> batches_{0};
+    hvd::detail::atomic<std::uint64_t> batches_{0}, making_{0};  // making in nanoseconds
     hvd::detail::service_server server_;
     hvd::detail::thread serves_;  // the last member, so that it is joined first
 };

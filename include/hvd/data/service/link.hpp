@@ -26,7 +26,8 @@ enum class service_frame : std::uint32_t {
     in_slot,     // the same, where the made_batch lies in the slot of the request: its bytes
     failed,      // its other answer: a service_failure
     registered,  // a worker: its addresses
-    made,        // a worker: the number of its batches
+    probe,       // a trainer: nothing, which the worker's host acknowledges
+    made,        // a worker: the number of its batches, and the nanoseconds in which it made them
     ask_list,    // the workers that are there
     list,
 };

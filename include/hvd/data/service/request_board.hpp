@@ -46,6 +46,7 @@ public:
     void begin(const data::batch_request& first, const data::batch_plan& plan,
                std::uint64_t steps) {
         const lock_guard held(mutex_);
+        earlier_ = with_earlier(current());
         ++run_;
         first_ = first;
         plan_ = plan;
@@ -65,12 +66,12 @@ public:
 
     data::service_statistics statistics() {
         const lock_guard held(mutex_);
-        data::service_statistics s = counts_;
-        for (const auto& slot : slots_) s.ready += slot ? 1u : 0u;
-        s.asked = asked_ - taken_ - s.ready - again_.size();
-        s.seconds = run_ == 0 ? 0 : double(now() - began_) / 1e9;
-        s.waited = double(waited_) / 1e9;
-        return s;
+        return current();
+    }
+    // Those of all runs.
+    data::service_statistics totals() {
+        const lock_guard held(mutex_);
+        return with_earlier(current());
     }
 
     // The next request for worker `mine` of `of` that nobody has made, if there is room. Each step
@@ -165,6 +166,24 @@ public:
     }
 
 private:
+    data::service_statistics current() const {
+        data::service_statistics s = counts_;
+        for (const auto& slot : slots_) s.ready += slot ? 1u : 0u;
+        s.asked = asked_ - taken_ - s.ready - again_.size();
+        s.seconds = began_ == 0 ? 0 : double(now() - began_) / 1e9;
+        s.waited = double(waited_) / 1e9;
+        return s;
+    }
+    data::service_statistics with_earlier(data::service_statistics s) const {
+        s.batches += earlier_.batches;
+        s.bytes += earlier_.bytes;
+        s.in_shared_memory += earlier_.in_shared_memory;
+        s.asked_again += earlier_.asked_again;
+        s.seconds += earlier_.seconds;
+        s.waited += earlier_.waited;
+        return s;
+    }
+
     bool belongs_to(std::uint64_t step, std::size_t worker, std::size_t of) const {
         const std::uint64_t number = first_.first / plan_.batch_size + step;
         return (number + std::uint64_t(first_.mine.rank)) % of == worker;
@@ -192,7 +211,7 @@ private:
     std::vector<std::optional<service_answer>> slots_;  // step n is in slot n % ahead
     std::vector<bool> is_asked_;                        // in the same order
     std::exception_ptr failure_;
-    data::service_statistics counts_;
+    data::service_statistics counts_, earlier_;  // of this run, and of those before it
     time_point began_ = 0;
     std::int64_t waited_ = 0;  // nanoseconds
 };

@@ -64,6 +64,17 @@ public:
     /// **Threads**: any thread calls it.
     /// @snippet tests/data/service_snippets.cpp statistics
     service_statistics statistics() const { return client_->statistics(); }
+    /// The same of all epochs.
+    service_statistics totals() const { return client_->totals(); }
+    /// The counts of all epochs as a text file for Prometheus: `hvd_data_…`, with the label `rank`.
+    std::string prometheus() const { return hvd::detail::metrics_of(totals(), mine_.rank).text(); }
+    /// Writes this file at once, as `hvd::prometheus_metrics::write` does: a reader finds the old
+    /// one or the new one, whole.
+    /// @throws hvd::usage_error naming the file and the system's reason
+    /// @snippet tests/data/service_snippets.cpp prometheus
+    void write_prometheus(const std::string& file) const {
+        hvd::detail::metrics_of(totals(), mine_.rank).write(file, mine_.rank);
+    }
 
     /// Asks for the next batches. A loader calls it.
     void begin(const batch_request& first, std::uint64_t steps) const {

@@ -6,10 +6,12 @@
 #include <string>
 
 #include "../../core/lean/text.hpp"
+#include "metrics_text.hpp"
 
 namespace hvd::inline v0::data {
 
-/// The work of a data service for one trainer, in the epoch since it began or was resumed.
+/// The work of a data service for one trainer, in the epoch since it began or was resumed, or in
+/// all epochs.
 struct service_statistics {
     std::uint64_t batches = 0;           ///< that the trainer took
     std::uint64_t bytes = 0;             ///< of these
@@ -55,3 +57,22 @@ private:
 };
 
 }  // namespace hvd::inline v0::data
+
+namespace hvd::inline v0::detail {
+
+// The counts of a rank, which only grow if they are those of all epochs.
+inline metrics_text metrics_of(const data::service_statistics& s, int rank) {
+    metrics_text all("hvd_data_", "rank", rank);
+    all.counter("batches", "Batches that the trainer took.", s.batches)
+        .counter("bytes", "Bytes of these batches.", s.bytes)
+        .counter("shared_memory_batches", "Batches that came by shared memory.", s.in_shared_memory)
+        .counter("asked_again", "Requests of broken connections.", s.asked_again)
+        .counter("seconds", "Time since the first epoch began.", s.seconds)
+        .counter("waiting_seconds", "Time in which the trainer waited for workers.", s.waited)
+        .gauge("requests_open", "Requests that workers have not answered.", s.asked)
+        .gauge("batches_ready", "Batches that came and were not taken.", s.ready)
+        .gauge("workers_connected", "Workers that are connected.", s.workers);
+    return all;
+}
+
+}  // namespace hvd::inline v0::detail

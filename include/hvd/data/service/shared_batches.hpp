@@ -63,6 +63,9 @@ public:
         member& operator=(const member&) = delete;
         ~member() { of_.leave(this); }
 
+        // That of the trainer. Its requests name it only where the ranks share each batch.
+        int rank() const { return mine_.mine.rank; }
+
     private:
         friend shared_batches;
         // True if it is going to ask for that batch, as far as one can tell.

@@ -100,6 +100,7 @@ private:
         mine.fingerprint = std::as_const(pipeline_).plan().fingerprint;
         std::optional<member> me;
         const auto why_not = [&](const hvd::detail::service_hello& hello) {
+            if (hello.role == hvd::detail::service_role::reader) return hvd::detail::message();
             if (hello.fingerprint == mine.fingerprint) {
                 me.emplace(shared_, share_of_epoch{part{hello.rank, hello.size}, hello.share});
                 return hvd::detail::message();
@@ -108,13 +109,14 @@ private:
                                      ", and the trainer's has ", hello.fingerprint,
                                      ": build both from one header, with one compiler");
         };
-        if (!hvd::detail::answer_hello(link, mine, theirs, why_not)) return;
+        if (!hvd::detail::answer_hello(link, mine, theirs, why_not) || !me) return;
         hvd::detail::opened_arena arena;
         while (link.wait() && answer(link, arena, *me)) continue;
     }
 
     bool answer(hvd::detail::service_link& link, hvd::detail::opened_arena& arena, member& me) {
         using hvd::detail::service_frame;
+        if (link.head().kind == service_frame::probe) return true;
         hvd::detail::arena_offer offer;
         if (link.head().kind == service_frame::arena && copied(link.contents(), offer)) {
             arena = hvd::detail::opened_arena(offer);
@@ -143,11 +145,11 @@ private:
             const std::uint64_t samples = std::as_const(pipeline_).plan().samples;
             // an empty batch begins at the end
             if (samples == 0 || request.first > samples)
-                hvd::detail::refuse(request.mine.rank, "a batch that begins at sample ",
-                                    request.first, " of ", samples);
+                hvd::detail::refuse(me.rank(), "a batch that begins at sample ", request.first,
+                                    " of ", samples);
             const auto prepared = shared_.get(me, request, [&] { return make(request); });
             if (prepared->bytes.size() > hvd::detail::most_batch_bytes)
-                hvd::detail::refuse(request.mine.rank, "a batch of ", prepared->bytes.size(),
+                hvd::detail::refuse(me.rank(), "a batch of ", prepared->bytes.size(),
                                     " bytes: at most ", hvd::detail::most_batch_bytes, " go");
             return send(link, number, prepared->bytes, slot);
         } catch (const stage_error& e) {
@@ -159,7 +161,9 @@ private:
     }
 
     made_batch<batch_type> make(const batch_request& request) {
+        const hvd::detail::time_point since = hvd::detail::now();
         auto made = pipeline_.make(request);
+        making_.add(hvd::detail::now() - since);
         made_.add(1);
         return made;
     }
@@ -198,7 +202,8 @@ private:
             hvd::detail::poll_sockets(fds, 2, hvd::detail::tuning::second / 2);
             const std::uint64_t made = made_.load();
             if (std::exchange(told, made) != made &&
-                !link.send(hvd::detail::service_frame::made, made, {}))
+                !link.send(hvd::detail::service_frame::made, made,
+                           hvd::detail::plain_bytes_of(making_.load())))
                 return;
             if (fds[0].revents != 0) wakes_.take();
             if (fds[1].revents != 0 && link.advance() == hvd::detail::service_link::state::over)
@@ -215,6 +220,7 @@ private:
     hvd::detail::wake_up wakes_;
     hvd::detail::atomic<bool> stopping_{false};
     hvd::detail::atomic<std::uint64_t> made_{0};
+    hvd::detail::atomic<std::int64_t> making_{0};  // nanoseconds of all threads
     // the last members, so that they are joined first
     hvd::detail::thread serves_, registers_;
 };

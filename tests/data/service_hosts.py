@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""A data service on hosts with cables between them, for the superuser: a worker's cable is cut, and a trainer goes on."""
+
+import pathlib
+import sys
+import threading
+import unittest
+
+from services import PATIENCE, ServiceTest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "network"))
+import lab
+
+
+class Hosts(ServiceTest):
+    def setUp(self):
+        super().setUp()
+        try:
+            self.lab = lab.Lab(3)
+            self.lab.__enter__()
+        except lab.Unusable as reason:
+            print(f"skipped: {reason}")
+            sys.exit(77)
+        self.addCleanup(self.lab.__exit__)
+
+    def start(self, *words, host=0, **variables):
+        return super().start("setpriv", "--pdeathsig", "KILL", "nsenter", "--target", self.lab.pid(host), "--net", "--uts", "--", *words, **variables)
+
+    def cut_off(self, hosts):
+        """Cuts the cable of host 1 while a trainer on host 0 asks ranks on hosts."""
+        service = [self.start_rank(rank, 2, "--progress", host=host) for rank, host in enumerate(hosts)]
+        self.wait_for_workers(service[0], 2)
+        trainers = self.start_trainers(1, milliseconds=5)
+        begun = {0: self.lines_of(trainers[0], 50)}
+        self.lab.cut(1)
+        # The service waits for answers of a worker for 60 s, and this test for less.
+        limit = threading.Timer(PATIENCE / 2, trainers[0].kill)
+        limit.start()
+        self.finish(trainers, begun)
+        limit.cancel()
+        print(f"longest wait for a batch: {self.longest_wait(0):.1f} s")
+
+    def test_a_trainer_goes_on_without_the_worker_whose_cable_is_cut(self):
+        self.cut_off((2, 1))
+
+    def test_a_trainer_goes_on_without_the_worker_and_the_dispatcher_of_a_host_whose_cable_is_cut(self):
+        self.cut_off((1, 2))
+
+
+if __name__ == "__main__":
+    lab.end_on_signals()
+    unittest.main()
