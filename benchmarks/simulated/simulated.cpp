@@ -249,13 +249,19 @@ private:
         }
     }
 
-    // True if all that has begun is complete.
+    // Goes on as far as it can: the end of one call may begin another. True if all that has begun
+    // is complete.
     bool drive() {
+        for (std::uint64_t before = state_.begun + 1; before != state_.begun; drive_once())
+            before = state_.begun;
+        return complete_ == begun_;
+    }
+
+    void drive_once() {
         for (auto* comm : {&by_.flat, &by_.first, &by_.cross, &by_.last})
             if (*comm) (*comm)->progress();
         for (std::size_t i = complete_; i < begun_; ++i) averages_[i].done();
         while (complete_ < begun_ && averages_[complete_].done()) ++complete_;
-        return complete_ == begun_;
     }
 
     connections::of_rank& by_;
