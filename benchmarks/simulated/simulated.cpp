@@ -31,7 +31,7 @@ const std::map<std::string, double> device_rates{
 struct options {
     std::string model = "resnet101", how = "overlapped", json;
     std::size_t bucket = std::size_t(25) << 20, bytes = 0;
-    double gigabits = 25, rate = 0, loss = 0, slow_rank = 1;
+    double gigabits = 25, rate = 0, loss = 0, slow_rank = 1, ring = 0;
     bool bf16 = false, flat = false, check = false;
     int steps = 2;
     simulated::platform machine;
@@ -91,6 +91,23 @@ double shortest_step(const model& m, const options& o, double step, std::size_t 
         shortest = std::max(shortest, m.ready[i] * step + crosses);
     }
     return shortest;
+}
+
+// A step with rings among all GPUs, by arithmetic: no code of hvd runs. A ring passes each cable
+// once, and its 2 (n - 1) rounds take `o.ring` seconds each beside the data. Gradients that came
+// during a ring are those of the next one, up to a bucket; a longer tensor has a ring of its own.
+double step_of_rings(const model& m, const options& o, double step, std::size_t element_bytes) {
+    const double n = o.machine.ranks;
+    double time = 0;
+    for (std::size_t i = 0; i < m.counts.size();) {
+        time = std::max(time, m.ready[i] * step);
+        std::size_t bytes = m.counts[i++] * element_bytes;
+        while (i < m.counts.size() && m.ready[i] * step <= time &&
+               bytes + m.counts[i] * element_bytes <= o.bucket)
+            bytes += m.counts[i++] * element_bytes;
+        time += 2 * (n - 1) * (o.ring + double(bytes) / n / o.machine.cable);
+    }
+    return std::max(time, step);
 }
 
 // The communicators of the ranks. Those of a node are there twice, since the first and the last
@@ -298,6 +315,10 @@ nlohmann::json train(const options& o) {
     const model m(o.model);
     const double alone = 64 / (o.rate > 0 ? o.rate : device_rates.at(o.model));
     const double step = alone * (1 + o.loss);
+    if (o.ring > 0)
+        return {{"model", o.model},
+                {"ranks", o.machine.ranks},
+                {"efficiency", alone / step_of_rings(m, o, step, sizeof(T))}};
     simulated::machine machine(o.machine);
     const connections all(machine, o.flat);
     std::vector<bucket> buckets = buckets_of(m, o, sizeof(T));
@@ -356,6 +377,7 @@ void add_options(CLI::App& app, options& o) {
         ->check(CLI::PositiveNumber);
     app.add_option("--rate", o.rate, "images a second of one GPU (0: the model's)");
     app.add_option("--loss", o.loss, "what a step of several GPUs takes longer but for hvd");
+    app.add_option("--ring", o.ring, "arithmetic of a ring of all GPUs: seconds of each round");
     app.add_option("--latency", o.machine.latency, "seconds of a cable");
     app.add_option("--lane", o.machine.lane, "bytes a second from a GPU to others of its node");
     app.add_option("--overhead", o.machine.overhead, "seconds of the processor for each message");
