@@ -98,6 +98,9 @@ public:
         state().endpoints.erase(this);
     }
 
+    // A message of at most so many bytes may be shorter than its place, as over hvd::tcp.
+    static constexpr std::size_t fills_larger = std::size_t(1) << 20;
+
     int rank() const { return rank_; }
     int size() const { return int(group_->members.size()); }
     int node_of(int) const { return 0; }  // a processor for all: see machine.cpp
@@ -105,8 +108,8 @@ public:
     /// Complete at once: the machine has a copy.
     void send(int peer, const std::byte* data, std::size_t bytes) {
         machine& m = group_->of;
-        if (header_bytes_ == 0) header_bytes_ = bytes;  // a call begins with its header
-        const bool is_data = bytes != header_bytes_;
+        if (headers_ == nullptr) headers_ = data;  // a call begins with its header
+        const bool is_data = data != headers_;
         const double counted = double(bytes) * double(is_data ? m.what.counted : 1);
         group::message sent{{}, m.transfer(number(rank_), number(peer), counted)};
         if (!is_data || m.what.copies) sent.data.assign(data, data + bytes);
@@ -174,7 +177,8 @@ private:
     std::shared_ptr<group> group_;
     int rank_;
     std::vector<group::channel> channels_;
-    std::size_t missing_ = 0, header_bytes_ = 0;
+    std::size_t missing_ = 0;
+    const std::byte* headers_ = nullptr;  // from where hvd sends them
     double last_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <cstring>
 #include <map>
+#include <stdexcept>
 
 namespace simulated {
 
@@ -41,14 +42,17 @@ void run(machine& m, const std::function<void(int rank)>& f) {
     simgrid::s4u::NetZone* const zone = simgrid::s4u::create_full_zone("machine");
     simgrid::s4u::Host* const host = zone->create_host("host", 1e9);
     zone->seal();
+    int ended = 0;
     for (int rank = 0; rank < m.what.ranks; ++rank)
-        simgrid::s4u::Actor::create("rank", host, [&m, &f, rank] {
+        simgrid::s4u::Actor::create("rank", host, [&m, &f, &ended, rank] {
             rank_state& mine = m.states[std::size_t(rank)];
             states_of_actors[simgrid::s4u::this_actor::get_pid()] = &mine;
             f(rank);
             states_of_actors.erase(simgrid::s4u::this_actor::get_pid());
+            ++ended;
         });
     engine.run();
+    if (ended != m.what.ranks) throw std::runtime_error("simulated: some ranks wait for ever");
 }
 
 }  // namespace simulated

@@ -120,8 +120,8 @@ private:
 
 /// Both directions at both ends.
 struct ends {
-    port out, in;
-    double small_out = 0, small_in = 0;  // until when messages of one packet take them
+    port out, in, small_in;
+    double small_out = 0;  // until when messages of one packet leave
 };
 
 /// All ranks and cables.
@@ -163,9 +163,7 @@ private:
         const double came = to.in.take(entered + latency, takes_in);
         if (!is_small) return std::max(came, left + latency);
         from.small_out = entered + takes;
-        to.small_in = std::max({to.small_in + takes_in, entered + latency + takes_in,
-                                entered + takes + latency});
-        return to.small_in;
+        return std::max(to.small_in.take(entered + latency, takes_in), entered + takes + latency);
     }
 
     std::vector<ends> cables_, lanes_;

@@ -161,7 +161,7 @@ private:
         if (const std::size_t counted = machine_.what.counted; counted > 1) {
             o.tuning.chunk_bytes /= counted;
             o.tuning.unstable.exchange_chunk_bytes /= counted;
-            o.tuning.unstable.most_carried = 0;
+            o.tuning.unstable.most_carried = o.tuning.unstable.least_carried = 0;
         }
         return o;
     }
