@@ -91,8 +91,8 @@ private:
     bool waits_ = false;
 };
 
-/// One direction at one end of a cable or lane: it is taken in its free times. Two messages that are
-/// sent in one order may come to it in the other one.
+/// One direction at one end of a cable or lane, which is taken in its free times: messages need not
+/// come to it in the order in which they were sent.
 class port {
 public:
     /// Takes the first free times from `begin` on, and returns when the last of them ends.
