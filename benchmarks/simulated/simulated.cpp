@@ -31,7 +31,7 @@ const std::map<std::string, double> device_rates{
 struct options {
     std::string model = "resnet101", how = "overlapped", json;
     std::size_t bucket = std::size_t(25) << 20, bytes = 0;
-    double gigabits = 25, rate = 0, loss = 0, slow_rank = 1, ring = 0;
+    double gigabits = 25, rate = 0, loss = 0, slow_rank = 1, ring = 0, least_share = 0;
     bool bf16 = false, flat = false, check = false;
     int steps = 2;
     simulated::platform machine;
@@ -384,6 +384,7 @@ void add_options(CLI::App& app, options& o) {
     app.add_option("--slow-rank", o.slow_rank, "the last rank computes so many times longer");
     app.add_option("--slow-cable", o.machine.slow_cable, "the first node has so much of a cable");
     app.add_option("--steps", o.steps, "the last one is told")->check(CLI::PositiveNumber);
+    app.add_option("--least-share", o.least_share, "fails below this share of what a cable allows");
     app.add_option("--json", o.json, "a file for the result");
     app.add_flag("--check", o.check, "compares sums, and measures nothing");
 }
@@ -409,5 +410,6 @@ int main(int argc, char** argv) {
     const auto result = o.bf16 ? train<hvd::bfloat16>(o) : train<float>(o);
     fmt::print("{}\n", result.dump());
     if (!o.json.empty()) std::ofstream(o.json) << result.dump(1) << '\n';
-    return 0;
+    if (o.least_share == 0) return 0;
+    return result["efficiency"] < o.least_share * result["limit"].get<double>() ? 1 : 0;
 }
