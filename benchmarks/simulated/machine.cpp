@@ -6,9 +6,11 @@
 // hvd's platform/clock.hpp needs no other code for a simulator.
 #include "machine.hpp"
 
+#include <sched.h>
 #include <time.h>
-#include <cerrno>
+#include <cstring>
 #include <map>
+#include <stdexcept>
 
 namespace simulated {
 
@@ -18,7 +20,7 @@ std::map<aid_t, rank_state*> states_of_actors;
 
 // Far more than any wait between two events; a timeout is looked at so often.
 constexpr double longest_yield = 0.1;
-constexpr unsigned most_looks = 8;
+constexpr unsigned most_looks = 1000;
 
 }  // namespace
 
@@ -40,14 +42,17 @@ void run(machine& m, const std::function<void(int rank)>& f) {
     simgrid::s4u::NetZone* const zone = simgrid::s4u::create_full_zone("machine");
     simgrid::s4u::Host* const host = zone->create_host("host", 1e9);
     zone->seal();
+    int ended = 0;
     for (int rank = 0; rank < m.what.ranks; ++rank)
-        simgrid::s4u::Actor::create("rank", host, [&m, &f, rank] {
+        simgrid::s4u::Actor::create("rank", host, [&m, &f, &ended, rank] {
             rank_state& mine = m.states[std::size_t(rank)];
             states_of_actors[simgrid::s4u::this_actor::get_pid()] = &mine;
             f(rank);
             states_of_actors.erase(simgrid::s4u::this_actor::get_pid());
+            ++ended;
         });
     engine.run();
+    if (ended != m.what.ranks) throw std::runtime_error("simulated: some ranks wait for ever");
 }
 
 }  // namespace simulated
@@ -57,6 +62,15 @@ extern "C" {
 int __real_clock_gettime(clockid_t clock, timespec* time);
 int __real_nanosleep(const timespec* span, timespec* left);
 int __real_sched_yield();
+int __real_sched_getaffinity(pid_t thread, size_t bytes, cpu_set_t* set);
+
+// All ranks share one processor, so that none spins after it has begun a call: it would drive its
+// other communicators meanwhile, as threads do.
+int __wrap_sched_getaffinity(pid_t, size_t bytes, cpu_set_t* set) {
+    std::memset(set, 0, bytes);
+    CPU_SET_S(0, bytes, set);
+    return 0;
+}
 
 int __wrap_sched_yield() {
     simulated::rank_state* const rank = simulated::rank_state::current();
