@@ -51,7 +51,7 @@ TEST_CASE("a rank that leaves out a call") {
     on_worlds(2, [](auto& world, const auto& report) { gpu_suite::timeout(world, report); });
 }
 
-TEST_CASE("a rank that leaves out a call for which a stream waits, or beside which memory is freed") {
+TEST_CASE("a rank that leaves out a call that a stream waits for, or beside which one frees") {
     on_worlds(2, [](auto& world, const auto& report) {
         gpu_suite::timeout_of_a_stream(world, report);
         world.barrier();
