@@ -120,14 +120,13 @@ bool right_on(int ranks) {
             gpu_suite::timeout_beside_a_free(world, by_stream, report);
         };
     };
-    right &= right_on_processes("timeout of a stream", ranks, false,
-                                [](auto& world, const auto& report) {
-                                    gpu_suite::timeout_of_a_stream(world, report);
-                                });
-    right &= right_on_processes("timeout beside a free, the host waits", ranks, false,
-                                beside(false));
-    right &= right_on_processes("timeout beside a free, a stream waits", ranks, false,
-                                beside(true));
+    right &= right_on_processes(
+        "timeout of a stream", ranks, false,
+        [](auto& world, const auto& report) { gpu_suite::timeout_of_a_stream(world, report); });
+    right &=
+        right_on_processes("timeout beside a free, the host waits", ranks, false, beside(false));
+    right &=
+        right_on_processes("timeout beside a free, a stream waits", ranks, false, beside(true));
     right &= right_on_processes("a killed rank", ranks, true, [](auto& world, const auto& report) {
         gpu_suite::lost_rank(world, [] { kill(getpid(), SIGKILL); }, report);
     });
