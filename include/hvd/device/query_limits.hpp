@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -56,9 +55,20 @@ public:
             ~asking() { since.store(never); }
         };
 
+        // True if CUDA keeps the thread: several looks find it in the same question. A process that
+        // was stopped goes on with one look.
+        bool is_stuck() {
+            const time_point since = since_.load();
+            looks_ = since != never && since == seen_ ? looks_ + 1 : 0;
+            seen_ = since;
+            return looks_ >= looks_to_be_stuck;
+        }
+
         query_limits* const all_;
         const char* const label_;
         const time_point limit_;
+        time_point seen_ = never;  // at the last look
+        int looks_ = 0;            // since then with the same question
         atomic<time_point> since_{never};
     };
 
@@ -72,8 +82,8 @@ public:
     }
 
 private:
-    // No query takes so long, unless CUDA keeps it.
-    static constexpr std::int64_t stuck = 100 * tuning::millisecond;
+    // No question takes so long, unless CUDA keeps the thread.
+    static constexpr int looks_to_be_stuck = 5;
     // The thread looks so often, and for so long after the last query.
     static constexpr std::int64_t interval = 20 * tuning::millisecond, linger = tuning::second;
 
@@ -114,11 +124,8 @@ private:
         time_point limit = never;
         {
             const lock_guard lock(mutex_);
-            const time_point time = now();
-            for (const query* q : queries_) {
-                const time_point since = q->since_.load();
-                if (since == never || time <= since + stuck || (label && q->limit_ > limit))
-                    continue;
+            for (query* q : queries_) {
+                if (!q->is_stuck() || (label != nullptr && q->limit_ > limit)) continue;
                 label = q->label_;
                 limit = q->limit_;
             }
