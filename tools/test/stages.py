@@ -82,11 +82,11 @@ STAGES = [
     {"name": "units", "build": "gcc", "parallel": 1.5, "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "packages": ["format-check"], "cpu": [250, 350], "units": [8, 8]},
     {"name": "collectives", "build": "clang", "parallel": 1.5, "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "cpu": [400, 500], "units": [15, 16]},
     {"name": "training", "build": "clang", "parallel": 2, "tests": ["data", "train", "interop"], "but": ["apart", "emulated", "interop.torch*", "interop.dlib*"],
-     "packages": ["venv"], "cpu": [450, 450], "units": [21, 22]},
+     "packages": ["venv", "network"], "cpu": [450, 450], "units": [21, 22]},
     {"name": "engine", "build": "clang", "parallel": 2, "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [150, 160], "units": [8, 7]},
     # Ranks and jobs that wait for a timeout need no processor.
     {"name": "elastic", "build": "clang", "parallel": 3, "tests": ["elastic", "tcp"], "but": ["device"], "cpu": [250, 320], "units": [9, 10]},
-    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "parallel": 4, "packages": ["network"], "cpu": [280, 420], "units": [13, 18]},
+    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "but": ["data"], "parallel": 4, "packages": ["network"], "cpu": [280, 420], "units": [13, 18]},
     {"name": "launcher", "build": "clang", "parallel": 3, "tests": ["launcher"], "packages": ["venv", "network", "sshd"], "packages_of_all": ["slurm"], "cpu": [220, 220], "units": [14, 14]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
