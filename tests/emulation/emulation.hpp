@@ -76,6 +76,7 @@ void lock_contexts(bool are_locked);
 // A kernel has done harm: every call of CUDA returns this code from now on, as long as the program
 // runs, or until reset().
 void corrupt(int code);
+bool is_corrupted();
 
 // Makes the devices forget hvd's kernels. The first launch of a kernel waits for all work of this
 // process, if nothing has loaded the kernel before.

@@ -43,10 +43,11 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
+    const int code = emulation::unsafe(__func__);
+    if (code != cudaSuccess && !emulation::is_corrupted()) return cudaError_t(code);
     delete event;
     emulation::count_object(-1);
-    return cudaSuccess;
+    return cudaError_t(code);
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {

@@ -52,6 +52,7 @@ int emulation::nccl_version() {
 }
 
 void emulation::corrupt(int code) { corruption = code; }
+bool emulation::is_corrupted() { return corruption != 0; }
 void emulation::slow_down(int milliseconds) { copy_milliseconds = milliseconds; }
 void emulation::wait_as_slow_copies_do() {
     if (const int time = copy_milliseconds; time > 0)

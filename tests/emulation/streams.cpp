@@ -326,11 +326,12 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
+    const int code = emulation::unsafe(__func__);
+    if (code != cudaSuccess && !emulation::is_corrupted()) return cudaError_t(code);
     if (const auto owner = stream->owner.lock()) owner->remove(stream);
     delete stream;
     emulation::count_object(-1);
-    return cudaSuccess;
+    return cudaError_t(code);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
