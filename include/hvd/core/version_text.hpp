@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include "../standard.hpp"
 #include "../version.hpp"
 
 namespace hvd::inline v0 {
