@@ -23,6 +23,6 @@ def number_of_commit(root):
     return int(git(root, "rev-parse", "HEAD")[:8] or "0", 16)
 
 
-def has_turn(name, shares, root):
-    """True if it is the name's turn, one commit in `shares`."""
-    return shares == 1 or bool(os.environ.get("HVD_TEST_WHOLE")) or (zlib.crc32(name.encode()) + number_of_commit(root)) % shares == 0
+def has_turn(name, shares, root, every=1):
+    """True if it is the name's turn, one commit in `shares`, of which only each `every`-th asks."""
+    return shares == 1 or bool(os.environ.get("HVD_TEST_WHOLE")) or (zlib.crc32(name.encode()) + number_of_commit(root) // every) % shares == 0

@@ -18,7 +18,7 @@ import gpu_report  # noqa: E402
 from packages import Packages  # noqa: E402
 from results import ENDING, Results  # noqa: E402
 from stages import BUILDS, STAGES  # noqa: E402
-from turns import has_turn  # noqa: E402
+from turns import has_turn, number_of_commit  # noqa: E402
 
 LEVELS = ["test", "all", "soak"]
 STAGE_LIMIT = 20 * 60  # seconds; under --soak there is none
@@ -76,6 +76,8 @@ class Arguments:
             return [stage for stage in STAGES if stage["name"] in self.stages]
         allowed = LEVELS[:LEVELS.index(self.level) + 1]
         stages = [stage for stage in STAGES if stage.get("level", "test") in allowed]
+        if self.level == "all" and not self.names:
+            return [stage for stage in stages if is_due(stage)]
         if self.names and self.level == "test":
             # Only one stage of --all is told by a name alone: the one that has no other place.
             stages = [stage for stage in STAGES if stage["build"] in ("gcc", "clang", "bench") and stage["name"] != "g++"]
@@ -83,6 +85,12 @@ class Arguments:
 
     def complete(self):
         return self.stages is None and not self.names
+
+
+def is_due(stage):
+    """False if the stage has its turn with another commit."""
+    turn, of = stage.get("turn", (0, 1))
+    return number_of_commit(ROOT) % of == turn
 
 
 def room_of(test):
@@ -136,8 +144,10 @@ class Run:
             return chosen
         core_of, in_turns = stage.get("core_of", []), stage.get("in_turns", {})
         chosen = [test for test in chosen if room_of(test) not in core_of or matches(test, ["core"])]
-        shares = {test["name"]: TURNS if matches(test, ["turns"]) else in_turns.get(room_of(test), 1) for test in chosen}
-        return [test for test in chosen if has_turn(f"{stage['name']}: {test['name']}", shares[test["name"]], ROOT)]
+        shares = {test["name"]: TURNS if matches(test, ["turns"]) else max((of for pattern, of in in_turns.items() if matches(test, [pattern])), default=1)
+                  for test in chosen}
+        every = stage.get("turn", (0, 1))[1]
+        return [test for test in chosen if has_turn(f"{stage['name']}: {test['name']}", shares[test["name"]], ROOT, every)]
 
     # ---- running it ---------------------------------------------------------------------------------------------------
     #
@@ -222,7 +232,7 @@ class Run:
         judged = self.arguments.complete() and column < 2 and "cpu" in stage
         units = made.build.units(made.targets)
         allowed, most = (stage["cpu"][column], stage["units"][column]) if judged else (None, None)
-        text = f"{name} {wall:.0f} s ({built:.0f} of it to build), {spent:.0f}{f' of {allowed}' if judged else ''} CPU s, {units}{f' of {most}' if judged else ''} units"
+        text = f"{name} {wall:.0f} s ({built:.0f} of it to build), {spent:.0f}{f' of {allowed}' if judged else ''} CPU s ({made.cpu:.0f} to build), {units}{f' of {most}' if judged else ''} units"
         print(text, flush=True)
         self.times.append(text)
         if judged and units > OVER_UNITS * most:
@@ -246,6 +256,8 @@ class Run:
 
     def all_stages(self):
         self.waiting = self.arguments.chosen()
+        if self.arguments.complete() and self.arguments.level == "all":
+            self.times += [f"{stage['name']} has its turn with another commit: {self.command_for(stage)}" for stage in STAGES if not is_due(stage)]
         if not self.waiting:
             self.results.fail("finding tests", f"no stage has one of {', '.join(self.arguments.names)}")
             return

@@ -6,7 +6,11 @@ A stage takes the tests of its build whose name or suite matches a pattern of `t
 test everywhere: `all` (from `./run test`) and `soak` (from `--all` too); the meson.build beside the test says why. Of the suite
 `turns` a quarter runs for each commit, and the whole in `--soak`. A stage's own
 `level` does the same for the whole stage. `parallel` is the number of tests at once for each processor. Of the rooms in `core_of` a stage runs only the suite `core` in `--all`, and the whole in `--soak`.
-Those in `in_turns` take turns as the suite `turns` does: each test runs in one of so many commits.
+Of those that match a pattern in `in_turns` each test runs in one of so many commits.
+
+What repeats with a sanitizer, another compiler, MPI or processor what clang's build has said takes turns as a whole: a stage with `turn`
+(k, n) belongs to the commits whose number is k modulo n. With each commit a room runs under one of the two thread or address
+sanitizers, and with the next commit under the other.
 
 `cpu` is the budget in CPU seconds with an empty compiler cache, and `units` the number of translation units, each for
 `./run test` and for `--all`. A stage fails at 1.5 times its CPU seconds, if a second run agrees, and at 1.05 times its units."""
@@ -78,6 +82,12 @@ FEW_RANKS = {"HVD_TEST_RANKS": "2,3"}
 # These say the same with another MPI, another processor, or none.
 ONLY_ONCE = ["big", "headers", "compile_fail", "concepts", "docs", "overhead", "examples", "apart", "random", "gpu"]
 
+EVEN, ODD = (0, 2), (1, 2)
+ASAN = {"build": "asan", "level": "all", "slower": 4, "parallel": 1.5, "but": [*NOT_SANITIZED, "engine.*.mpi*"], "variables": FEW_RANKS,
+        "core_of": ["collective", "train", "device"], "in_turns": {"collective": 2, "device": 2}}
+TSAN = {"build": "tsan", "level": "all", "slower": 4, "parallel": 2, "but": [*NOT_SANITIZED, "unit", "train.device*"], "variables": FEW_RANKS,
+        "core_of": ["collective", "device"]}
+
 STAGES = [
     {"name": "units", "build": "gcc", "parallel": 1.5, "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "packages": ["format-check"], "cpu": [250, 350], "units": [8, 8]},
     {"name": "collectives", "build": "clang", "parallel": 1.5, "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "cpu": [400, 500], "units": [15, 16]},
@@ -90,31 +100,31 @@ STAGES = [
     {"name": "launcher", "build": "clang", "parallel": 3, "tests": ["launcher"], "packages": ["venv", "network", "sshd"], "packages_of_all": ["slurm"], "cpu": [220, 220], "units": [14, 14]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
-    {"name": "asan", "build": "asan", "level": "all", "slower": 4, "parallel": 1.5, "but": [*NOT_SANITIZED, "engine.*.mpi*"],
-     "tests": ["unit.[!k]*", "tcp.messages", "tcp.foreign_bytes", "tcp.fuzzer", "files", "data.*.threads", "elastic", "engine", "fault.threads", "fault.giving_up", "fault.is_killed.mpi.np3", "fault.throws.mpi.np3",
-               "fault.without_memory.mpi.np2", "collective.*.mpi.np3", "train.*.threads", "device"],
-     "core_of": ["collective", "train", "device"], "in_turns": {"collective": 3, "train": 2, "device": 2}, "variables": FEW_RANKS,
-     "cpu": [0, 1150], "units": [0, 30]},
-    {"name": "tsan", "build": "tsan", "level": "all", "slower": 4, "parallel": 2, "but": [*NOT_SANITIZED, "unit", "train.device*"],
-     "tests": ["tcp.[fm]*", "elastic.[mr]*", "engine", "data.loader.threads", "data.pipeline.threads", "fault.threads", "collective.*.threads", "train.optimizer.threads", "train.fused_step.threads", "device"],
-     "core_of": ["collective", "device"], "in_turns": {"device": 2}, "variables": FEW_RANKS,
-     "cpu": [0, 600], "units": [0, 21]},
-    {"name": "device", "build": "clang", "level": "all", "parallel": 2, "tests": ["device", "train.device*", "docs.from_nccl*"], "but": ["gpu"], "cpu": [0, 540], "units": [0, 28]},
-    {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer", "packaging"], "packages": ["cmake"], "cpu": [0, 240], "units": [0, 8]},
+    {"name": "asan", "turn": EVEN, **ASAN, "tests": ["unit.[!k]*", "files", "data.*.threads", "train.*.threads", "device"], "cpu": [0, 650], "units": [0, 20]},
+    {"name": "tsan", "turn": EVEN, **TSAN,
+     "tests": ["tcp.[fm]*", "elastic.[mr]*", "engine", "fault.threads", "collective.*.threads"], "cpu": [0, 400], "units": [0, 10]},
+    {"name": "asan-ranks", "turn": ODD, **ASAN,
+     "tests": ["tcp.messages", "tcp.foreign_bytes", "tcp.fuzzer", "elastic", "engine", "fault.threads", "fault.giving_up", "fault.is_killed.mpi.np3", "fault.throws.mpi.np3",
+               "fault.without_memory.mpi.np2", "collective.*.mpi.np3"], "cpu": [0, 650], "units": [0, 16]},
+    {"name": "tsan-objects", "turn": ODD, **TSAN,
+     "tests": ["data.loader.threads", "data.pipeline.threads", "train.optimizer.threads", "train.fused_step.threads", "device"], "cpu": [0, 400], "units": [0, 16]},
+    {"name": "device", "build": "clang", "level": "all", "parallel": 2, "tests": ["device", "train.device*", "docs.from_nccl*"], "but": ["gpu"],
+     "in_turns": {"device.compiles*": 2, "device.*.one_queue": 2, "device.*.locked_contexts": 2}, "cpu": [0, 540], "units": [0, 28]},
+    {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer", "packaging"], "packages": ["cmake"], "in_turns": {"consumer": 2, "packaging": 2}, "cpu": [0, 240], "units": [0, 8]},
     {"name": "docs", "build": "clang", "parallel": 2, "tests": ["docs"], "but": ["emulated"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [250, 320], "units": [10, 11]},
-    {"name": "examples", "build": "clang", "level": "all", "tests": ["examples"], "but": ["examples.torch*", "examples.dlib*"], "cpu": [0, 320], "units": [0, 16]},
+    {"name": "examples", "build": "clang", "level": "all", "tests": ["examples"], "but": ["examples.torch*", "examples.dlib*"], "in_turns": {"examples": 2}, "cpu": [0, 320], "units": [0, 16]},
     {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [0, 200], "units": [0, 6]},
     # One program of each kind, and MPICH's.
-    {"name": "g++", "build": "gcc", "level": "all", "tests": ["collective.*.threads", "engine.*.threads"],
+    {"name": "g++", "turn": EVEN, "build": "gcc", "level": "all", "tests": ["collective.*.threads", "engine.*.threads"],
      "core_of": ["collective"], "variables": FEW_RANKS, "cpu": [0, 130], "units": [0, 3]},
-    {"name": "libraries", "build": "libraries", "level": "all", "tests": ["interop.torch*", "interop.dlib*", "examples.torch_mnist*", "examples.dlib_mnist*"],
+    {"name": "libraries", "turn": ODD, "build": "libraries", "level": "all", "tests": ["interop.torch*", "interop.dlib*", "examples.torch_mnist*", "examples.dlib_mnist*"],
      "cpu": [0, 200], "units": [0, 4]},
-    {"name": "mpich", "build": "mpich", "level": "all", "tests": ["collective.plans.mpi*", "collective.objects.mpi*", "launcher.restart"], "cpu": [0, 130], "units": [0, 6]},
-    {"name": "nompi", "build": "nompi", "level": "all", "tests": ["headers.every_call_works*", "headers.units_with*", "consumer.an_include_path*", "fault.threads"],
+    {"name": "mpich", "turn": EVEN, "build": "mpich", "level": "all", "tests": ["collective.plans.mpi*", "collective.objects.mpi*", "launcher.restart"], "cpu": [0, 130], "units": [0, 6]},
+    {"name": "nompi", "turn": ODD, "build": "nompi", "level": "all", "tests": ["headers.every_call_works*", "headers.units_with*", "consumer.an_include_path*", "fault.threads"],
      "cpu": [0, 150], "units": [0, 5]},
     {"name": "bench", "build": "bench", "level": "all", "tests": ["benchmarks"], "cpu": [0, 260], "units": [0, 18]},
-    {"name": "aarch64", "build": "aarch64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half", "fault.threads"], "cpu": [0, 150], "units": [0, 4]},
-    {"name": "riscv64", "build": "riscv64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half"], "cpu": [0, 120], "units": [0, 3]},
+    {"name": "aarch64", "turn": EVEN, "build": "aarch64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half", "fault.threads"], "cpu": [0, 150], "units": [0, 4]},
+    {"name": "riscv64", "turn": ODD, "build": "riscv64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half"], "cpu": [0, 120], "units": [0, 3]},
     {"name": "big", "build": "clang", "level": "all", "optional": True, "tests": ["big"], "cpu": [0, 80], "units": [0, 5]},
     # The same builds with all that they can run: the whole matrix. What no other MPI, processor or sanitizer can change is left out.
     {"name": "gcc-whole", "build": "gcc", "level": "soak", "tests": ["*"], "but": ["apart", "gpu", "consumer", "launcher", "random", "big"]},
