@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../fault/by_hand.hpp"
+#include "repetitions.hpp"
 
 namespace windows_tests {
 
@@ -268,7 +269,7 @@ void run(int ranks, unsigned seed) {
 
 TEST_CASE("ranks that are far ahead or far behind get right results through their windows") {
     for (int ranks = 1; ranks <= 4; ++ranks)
-        for (unsigned seed = 0; seed < 40; ++seed) {
+        for (unsigned seed = 0; seed < unsigned(hvd_test::repetitions(40, 12)); ++seed) {
             CAPTURE(ranks);
             CAPTURE(seed);
             run(ranks, seed);
@@ -342,7 +343,7 @@ struct rank_in_rounds {
 TEST_CASE("a rank that begins its next call leaves alone what slower ranks still read") {
     using namespace hvd::detail;
     for (int ranks = 2; ranks <= 4; ++ranks)
-        for (unsigned seed = 0; seed < 60; ++seed) {
+        for (unsigned seed = 0; seed < unsigned(hvd_test::repetitions(60, 15)); ++seed) {
             CAPTURE(ranks);
             CAPTURE(seed);
             const std::size_t window = window_of(ranks);
