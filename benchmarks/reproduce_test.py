@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The hvd authors
+"""The commands of docs/guide/reproduce.md run, with the smallest sizes: reproduce_test.py SOURCE BUILD each|check [MPIEXEC...]
+
+`each` runs the commands of one subject and those for a cluster, `check` the one that makes the table. What needs other packages, and `./run demo`, which has tests
+of its own, is left out, and the test says so."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+LEFT_OUT = {"./run bench --peers": "it installs other MPIs", "./run bench --check --record": "it writes a page", "./run demo": "it has tests of its own"}
+SMALLEST = ["--min", "64", "--max", "4KiB", "--seconds", "0.001", "--rounds", "2"]
+
+
+def commands_of(page):
+    lines = [line.partition("#")[0].strip() for block in re.findall(r"^```sh\n(.*?)^```$", page.read_text(), re.M | re.S) for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+def run(command, folder):
+    print("$", *command, flush=True)
+    ended = subprocess.run([str(word) for word in command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    print(ended.stdout, flush=True)
+    return ended
+
+
+def bench(source, build, words):
+    """Runs ./run bench with the programs of this build. The figures of --check fail with the smallest sizes, and nothing else may."""
+    ended = run([source / "benchmarks/run.sh", build.name, "--quick", *words], build.parent)
+    allowed = "bench: failed: check" if "--check" in words else ""
+    said = (re.findall(r"^bench: failed: .*$", ended.stdout, re.M) or [""])[0]
+    return said == allowed and (ended.returncode == 0 or bool(allowed))
+
+
+def faults_of_report(build):
+    """The page has what an engineer looks for: sizes in KiB, ratios with their line, a sentence, and a dark mode."""
+    page = (build / "report/index.html").read_text()
+    pictures = sorted((build / "report").glob("*.svg"))
+    said = re.findall(r"<p class='verdict'>([^<]+)</p>", page)
+    if not any("times as fast" in sentence for sentence in said):
+        yield "the report has no verdict"
+    if "prefers-color-scheme: dark" not in page or not all(f"{picture.stem}_dark.svg" in page for picture in pictures if not picture.stem.endswith("_dark")):
+        yield "the report has no dark mode"
+    drawn = "".join(picture.read_text() for picture in pictures)
+    yield from (f"the report does not show: {text}" for text in ("KiB -->", "times as fast as the best peer -->", "#d62728") if text not in drawn)
+
+
+def on_a_cluster(build, launcher, words, folder):
+    """Runs the program of a command with this machine's launcher on two ranks."""
+    at = next(i for i, word in enumerate(words) if "/benchmarks/" in word)
+    return run([*launcher, "-n", "2", build / words[at].removeprefix("build/bench/"), *words[at + 1:], *SMALLEST], folder).returncode == 0
+
+
+def is_about(command, what):
+    return ("--check" in command) == (what == "check")
+
+
+def main(source, build, what, *launcher):
+    failed = []
+    commands = [command for command in commands_of(source / "docs/guide/reproduce.md") if is_about(command, what)]
+    with tempfile.TemporaryDirectory() as folder:
+        for command in commands:
+            words = command.split()
+            if command in LEFT_OUT:
+                print(f"left out: {command}: {LEFT_OUT[command]}")
+            elif any(other.startswith(command + " ") for other in commands):
+                print(f"left out: {command}: it runs with more options")
+            elif words[:2] == ["./run", "bench"]:
+                failed += [] if bench(source, build, words[2:]) else [command]
+                failed += faults_of_report(build) if words[2] == "peers" else []
+            elif words[0] in ("mpiexec", "srun"):
+                failed += [] if on_a_cluster(build, launcher, words, folder) else [command]
+            elif words[0] == "python3":
+                failed += [] if run(["/usr/bin/python3", source / words[1], *words[2:]], folder).returncode == 0 else [command]
+            else:
+                failed.append(f"no way to run it here: {command}")
+    print(*(f"failed: {command}" for command in failed), sep="\n")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    if subprocess.run(["/usr/bin/python3", "-c", "import matplotlib"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+        print("python3-matplotlib is not installed")
+        sys.exit(77)
+    sys.exit(main(pathlib.Path(sys.argv[1]), pathlib.Path(os.path.abspath(sys.argv[2])), *sys.argv[3:]))
