@@ -50,7 +50,8 @@ asked_of() {
 # Prints the options of the shortest run of a program. They come last, and the last of an option counts.
 smallest_of() {
   case "$1" in
-    collectives | peers | nodes) echo "--min 64 --max 4KiB" ;;
+    collectives) echo "--collectives all_reduce,broadcast --min 64 --max 4KiB --factor 64" ;;
+    peers | nodes) echo "--min 64 --max 4KiB --factor 64" ;;
     memory) echo "--bytes 64KiB" ;;
     engine) echo "--tensors 7 --idle 0" ;;
     fusion | optimizers*) echo "--tensors 7" ;;
@@ -177,7 +178,7 @@ sweep() {
   if wanted overhead && built overhead; then measure overhead 2 overhead --seconds 0.5; fi
   if wanted scaling && built scaling; then measure scaling 2 scaling; fi
   if wanted nodes && built nodes; then
-    on_hosts nodes python3 "$here/nodes.py" "$build/benchmarks/nodes" --factor 16 --max "$(chosen 4MiB 4KiB)" --seconds "$(chosen 0.5 0.001)"
+    on_hosts nodes python3 "$here/nodes.py" "$build/benchmarks/nodes" --factor "$(chosen 16 4096)" --max "$(chosen 4MiB 4KiB)" --seconds "$(chosen 0.5 0.001)"
   fi
   if wanted sparse && built sparse; then measure sparse 2 sparse --seconds 2; fi
   if wanted batch_norm && built batch_norm; then measure batch_norm 1 batch_norm; fi
