@@ -155,6 +155,7 @@ int main(int argc, char** argv) {
     app.add_option("--set", o.set, "which gradients")->check(CLI::IsMember(bench::gradient_sets));
     app.add_option("--tensors", o.tensors, "only the first N of the set (0: all)");
     app.add_option("--idle", o.idle, "seconds for which the engine rests (0: leaves it out)")
+        ->take_last()
         ->check(CLI::NonNegativeNumber);
 
     return bench::run_program(app, o, argc, argv,

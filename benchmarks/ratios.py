@@ -47,3 +47,12 @@ def verdict(document, collective):
         (low_size, low), (high_size, high) = min(points, key=lambda p: p[1]), max(points, key=lambda p: p[1])
         yield (f"{path} is faster than the best peer at {faster} of {len(points)} sizes: "
                f"{low:.2f} times as fast at {size_text(low_size)}, {high:.2f} times at {size_text(high_size)}.")
+
+
+def set_verdict(name, rows):
+    """Returns a sentence for a model's gradients: the best of hvd beside the best peer."""
+    ours = min((row for row in rows if "hvd" in row["path"]), key=lambda row: row["time"], default=None)
+    peer = min((row for row in rows if "hvd" not in row["path"]), key=lambda row: row["time"], default=None)
+    if not ours or not peer:
+        return ""
+    return f"{name}: {ours['path']} is {peer['time'] / ours['time']:.2f} times as fast as the best peer, {peer['path']}."

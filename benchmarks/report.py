@@ -18,7 +18,7 @@ matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "hvd"
 from matplotlib import pyplot, ticker
 
-from ratios import lines_of, ratios_of, size_text, verdict
+from ratios import lines_of, ratios_of, set_verdict, size_text, verdict
 
 
 STYLES = {"": {}, "_dark": {"figure.facecolor": "#161b22", "axes.facecolor": "#161b22", "savefig.facecolor": "#161b22", "text.color": "#e6edf3",
@@ -104,6 +104,24 @@ def scaling_figures(document):
             (f"{row['ranks']} ranks: {row['how']}, {row['memory']}", 100 * row["efficiency"]) for row in rows if row["ranks"] > 1])
 
 
+def engine_figures(document):
+    for job, rows in grouped([row for row in document["rows"] if "time" in row], lambda row: row["job"]):
+        yield bars(f"{job}, {document['ranks']} ranks", "µs", [(row["path"], row["time"]) for row in rows])
+
+
+def sparse_figures(document):
+    yield bars("a step in which few rows have a gradient", "ms", [(f"hvd, {row['rows']} rows of {row['table_rows']}", row["ms"]) for row in document["rows"]])
+
+
+def batch_norm_figures(document):
+    yield bars("synchronised batch norm over two plain passes", "times as long", [
+        (f"hvd, {row['samples']} x {row['channels']} x {row['inner']}, channels {row['order']}", row["ms"] / row["plain_ms"]) for row in document["rows"]])
+
+
+def overlap_figures(document):
+    yield bars("a step whose gradients travel meanwhile", "ms", [(row["what"], row["ms"]) for row in document["rows"]])
+
+
 def collectives_of(document):
     return list(dict.fromkeys(row["collective"] for row in document["rows"]))
 
@@ -113,7 +131,8 @@ def collective_figures(document):
 
 
 DRAWN_BY = {"collectives": collective_figures, "peers": collective_figures, "fusion": fusion_figures, "memory": memory_figures,
-            "overhead": overhead_figures, "scaling": scaling_figures, "compile_time": compile_figures}
+            "overhead": overhead_figures, "scaling": scaling_figures, "compile_time": compile_figures,
+            "engine": engine_figures, "sparse": sparse_figures, "batch_norm": batch_norm_figures, "overlap": overlap_figures}
 
 
 # The rows of the recorded table that the picture of README.md shows: the speed over MPI of an average of gradients,
@@ -164,6 +183,15 @@ img { max-width: 100%; }
 <p>The last curve of each figure is the time of the best peer over that of hvd: above the line at 1 hvd is faster.</p>"""
 
 
+def said_of(document):
+    """Returns a sentence for each figure, where there is a peer."""
+    if DRAWN_BY.get(document["benchmark"]) is collective_figures:
+        return [" ".join(verdict(document, collective)) for collective in collectives_of(document)]
+    if document["benchmark"] == "fusion":
+        return [set_verdict(gradients, rows) for gradients, rows in grouped(document["rows"], lambda row: row["set"])]
+    return []
+
+
 def section(name, document, folder):
     machine = document.get("machine")
     about = [document.get("date"), document.get("command"), document.get("compiler")]
@@ -172,12 +200,10 @@ def section(name, document, folder):
     if "copy_bandwidth" in document:
         about += [f"all ranks copying read and write {document['copy_bandwidth']:.1f} GB/s"]
     yield f"<h2>{html.escape(name)}</h2><p>{html.escape(' · '.join(filter(None, about)))} · <a href='../results/{name}.json'>figures</a></p>"
-    said = []
-    if DRAWN_BY[document["benchmark"]] is collective_figures:
-        said = [" ".join(verdict(document, collective)) for collective in collectives_of(document)]
+    said = said_of(document)
     for suffix, style in STYLES.items():
         with pyplot.rc_context(style):
-            for number, figure in enumerate(DRAWN_BY[document["benchmark"]](document)):
+            for number, figure in enumerate(DRAWN_BY.get(document["benchmark"], lambda _: ())(document)):
                 figure.savefig(folder / f"{name}_{number}{suffix}.svg", bbox_inches="tight", metadata={"Date": None})
                 pyplot.close(figure)
     for number in range(len(list(folder.glob(f"{glob.escape(name)}_*_dark.svg")))):

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# run.sh BUILD_FOLDER [--check] [--record] [--peers] [NAME...]: ./run bench calls it once the programs are built.
+# run.sh BUILD_FOLDER [--check] [--record] [--peers] [--osu] [--csv] [--quick] [NAME...]: ./run bench calls it once the programs are built.
 #   (nothing)  a short sweep of everything, or of the benchmarks named, and a page of plots
 #   --peers    installs other MPIs, and compares an average with the best of all that are there
 #   --check    the figures this project holds itself to, with limit and pass or fail; compares with the same MPIs
 #   --record   with --check: docs/benchmarks.md keeps the output
+#   --osu      programs that sweep over sizes print tables like those of the OSU micro-benchmarks
+#   --csv      writes the figures as CSV too, beside the JSON
+#   --quick    the smallest sizes for the shortest time: shows that everything runs, and no figure is worth reading
 set -euo pipefail
 
 build="${1:?run.sh needs the build folder}" && shift
@@ -11,12 +14,15 @@ here="$(dirname "${BASH_SOURCE[0]}")"
 source "$here/mpis.sh"
 results="$build/results"
 environments="$(dirname "$build")/peers"
-check='' record='' peers='' names=()
+check='' record='' peers='' osu='' csv='' quick='' names=()
 for word in "$@"; do
   case "$word" in
     --check) check=yes ;;
     --record) record=--record ;;
     --peers) peers=yes ;;
+    --osu) osu=yes ;;
+    --csv) csv=yes ;;
+    --quick) quick=yes ;;
     -*) echo "bench: no such option: $word (see ./run help)" >&2 && exit 1 ;;
     *) names+=("$word") ;;
   esac
@@ -30,6 +36,31 @@ first_of() {
   local name
   for name in "$@"; do command -v "$name" && return; done
   echo "bench: found none of: $*" >&2 && return 1
+}
+
+# asked_of FILE PROGRAM: prints the options of the program that those of this script ask for. Its figures go to FILE.json.
+asked_of() {
+  local file="$1" program="${2%_mpich}"
+  echo "--json $file.json"
+  if [[ -n "$csv" ]]; then echo "--csv $file.csv"; fi
+  if [[ -n "$osu" && " collectives peers nodes " == *" $program "* ]]; then echo "--osu"; fi
+  if [[ -n "$quick" ]]; then smallest_of "$program"; fi
+}
+
+# Prints the options of the shortest run of a program. They come last, and the last of an option counts.
+smallest_of() {
+  case "$1" in
+    collectives) echo "--collectives all_reduce,broadcast --min 64 --max 4KiB --factor 64" ;;
+    peers | nodes) echo "--min 64 --max 4KiB --factor 64" ;;
+    memory) echo "--bytes 64KiB" ;;
+    engine) echo "--tensors 7 --idle 0" ;;
+    fusion | optimizers*) echo "--tensors 7" ;;
+    overlap) echo "--bytes 64KiB --bucket 8KiB --layers 7" ;;
+    sparse) echo "--tables 100 1000 --rows 8" ;;
+    batch_norm) echo "--most 20000" ;;
+    scaling) echo "--models resnet50 --tensors 7 --rate 6400 --steps 1" ;;
+  esac
+  echo "--seconds 0.001 --rounds 2"
 }
 
 # launch RANKS PROGRAM OPTION...: binds each rank to a core, unless ranks outnumber the cores, or endless loops run beside them.
@@ -51,8 +82,9 @@ measure() {
   local file="$1"
   shift
   echo "==== $file: $2 on $1 ranks"
-  rm -f "$results/$file.json"
-  launch "$@" --json "$results/$file.json" || { echo "bench: $file ended with an error" >&2 && failed+=("$file"); }
+  rm -f "$results/$file".{json,csv}
+  # shellcheck disable=SC2046  # an option a word
+  launch "$@" $(asked_of "$results/$file" "$2") || { echo "bench: $file ended with an error" >&2 && failed+=("$file"); }
 }
 
 # measure_with_each FILE RANKS OPTION...: averages in place beside every MPI that is there. The figures go to FILE.json for the distribution's Open
@@ -65,10 +97,11 @@ measure_with_each() {
   for mpi in "${mpis[@]}"; do
     name=$(field_of "$mpi" 1) program=collectives_mpich
     [[ "$name" != openmpi* ]] || program=collectives
-    rm -f "$results/${file}_$name.json"
+    rm -f "$results/${file}_$name".{json,csv}
     if ! has_mpi "$environments" "$mpi" || ! built "$program"; then continue; fi
     echo "==== ${file}_$name: $program on $ranks ranks"
-    launch_with "$environments/$name" "$mpi" "$ranks" "$build/benchmarks/$program" --collectives all_reduce "$@" --json "$results/${file}_$name.json" ||
+    # shellcheck disable=SC2046  # an option a word
+    launch_with "$environments/$name" "$mpi" "$ranks" "$build/benchmarks/$program" --collectives all_reduce "$@" $(asked_of "$results/${file}_$name" "$program") ||
       { echo "bench: ${file}_$name ended with an error" >&2 && failed+=("${file}_$name"); }
   done
 }
@@ -84,9 +117,11 @@ on_hosts() {
 
 # between_hosts FILE RATE PROGRAM OPTION...: runs on two hosts of one rank.
 between_hosts() {
-  local file="$1" rate="$2" program="$build/benchmarks/$3"
+  local file="$1" rate="$2" program="$build/benchmarks/$3" asked
+  asked=$(asked_of "$(realpath "$results")/$file" "$3")
   shift 3
-  on_hosts "$file" python3 "$here/../tests/network/lab.py" --hosts 2 --rate "$rate" -- "$program" "$@" --json "$PWD/$results/$file.json"
+  # shellcheck disable=SC2086  # an option a word
+  on_hosts "$file" python3 "$here/../tests/network/lab.py" --hosts 2 --rate "$rate" -- "$program" "$@" $asked
 }
 
 # The distribution's packages belong to the distribution's Python, which need not be the first one found.
@@ -98,6 +133,8 @@ plotting_python() {
   echo python3
 }
 
+# chosen USUAL QUICK: prints the one that --quick chooses.
+chosen() { if [[ -n "$quick" ]]; then echo "$2"; else echo "$1"; fi; }
 wanted() { [[ ${#names[@]} -eq 0 || " ${names[*]} " == *" $1 "* ]]; }
 built() { [[ -x "$build/benchmarks/$1" ]]; }
 
@@ -124,7 +161,7 @@ figures() {
     measure "optimizers_$ranks" "$ranks" optimizers --seconds 3
     measure "optimizers_compiled_$ranks" "$ranks" optimizers_compiled --seconds 3
   done
-  compile_time 3
+  compile_time "$(chosen 3 1)"
 }
 
 sweep() {
@@ -140,11 +177,13 @@ sweep() {
   done
   if wanted overhead && built overhead; then measure overhead 2 overhead --seconds 0.5; fi
   if wanted scaling && built scaling; then measure scaling 2 scaling; fi
-  if wanted nodes && built nodes; then on_hosts nodes python3 "$here/nodes.py" "$build/benchmarks/nodes" --factor 16 --max 4MiB --seconds 0.5; fi
+  if wanted nodes && built nodes; then
+    on_hosts nodes python3 "$here/nodes.py" "$build/benchmarks/nodes" --factor "$(chosen 16 4096)" --max "$(chosen 4MiB 4KiB)" --seconds "$(chosen 0.5 0.001)"
+  fi
   if wanted sparse && built sparse; then measure sparse 2 sparse --seconds 2; fi
   if wanted batch_norm && built batch_norm; then measure batch_norm 1 batch_norm; fi
   if wanted overlap && built overlap; then between_hosts overlap 1gbit overlap --seconds 20; fi
-  if wanted compile_time; then compile_time 2; fi
+  if wanted compile_time; then compile_time "$(chosen 2 1)"; fi
 }
 
 failed=()

@@ -27,8 +27,9 @@ struct candidate {
 struct timing {
     double time =
         0;  ///< the median over the rounds; a round is the mean over its calls and over the ranks
-    double p50 = 0, p99 = 0;  ///< percentiles of single calls, over all ranks
-    std::size_t wrong = 0;    ///< sum over all ranks
+    double least = 0, most = 0;  ///< the same of the fastest and of the slowest rank of each round
+    double p50 = 0, p99 = 0;     ///< percentiles of single calls, over all ranks
+    std::size_t wrong = 0;       ///< sum over all ranks
     int rounds = 0;
 };
 
@@ -105,10 +106,18 @@ template <class Comm>
 timing combine(Comm& comm, const samples& mine) {
     timing result;
     result.rounds = int(mine.round_means.size());
-    std::vector<double> means(mine.round_means.size(), 0);
+    const std::size_t rounds = mine.round_means.size();
+    std::vector<double> means(rounds, 0), fastest(rounds, 1e300), slowest_ones(rounds, 0);
     const auto all = comm.allgather(mine.round_means).values;
-    for (std::size_t i = 0; i < all.size(); ++i) means[i % means.size()] += all[i] / comm.size();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const std::size_t round = i % rounds;
+        means[round] += all[i] / comm.size();
+        fastest[round] = std::min(fastest[round], all[i]);
+        slowest_ones[round] = std::max(slowest_ones[round], all[i]);
+    }
     result.time = median(std::move(means));
+    result.least = median(std::move(fastest));
+    result.most = median(std::move(slowest_ones));
     // That many single calls are enough for a 99th percentile, and less than a gigabyte.
     const std::size_t most = std::min<std::size_t>(mine.single.size(), 20000);
     const auto single = comm.allgather(hvd::view(mine.single.data(), most)).values;

@@ -16,11 +16,10 @@
 
 #include "affinity.hpp"
 #include "busy_loops.hpp"
+#include "formats.hpp"
 #include "measure.hpp"
 
 namespace bench {
-
-using json = nlohmann::ordered_json;
 
 /// Options of every benchmark.
 struct options {
@@ -28,7 +27,8 @@ struct options {
     bool bind = false;
     bool funneled = false;
     int loops = 0;
-    std::string file;
+    std::string file, table_file;
+    bool like_osu = false;
     effort work{.seconds = 0.5};
     std::string command;
     hvd::communicator_options communicator;
@@ -52,10 +52,13 @@ inline void add_options(CLI::App& app, options& o) {
         ->check(CLI::NonNegativeNumber);
     app.add_option("--seconds", o.work.seconds,
                    "time to measure each line of the table for, all candidates together")
+        ->take_last()
         ->check(CLI::PositiveNumber);
     app.add_option("--rounds", o.work.min_rounds, "at least so many turns of each candidate")
+        ->take_last()
         ->check(CLI::PositiveNumber);
     app.add_option("--json", o.file, "also write the figures to this file");
+    app.add_option("--csv", o.table_file, "also write them to this file, a row for each line");
 }
 
 /// Options of a benchmark that sweeps over sizes, in bytes.
@@ -70,13 +73,18 @@ struct sweep_options : options {
 inline void add_sizes(CLI::App& app, sweep_options& o, std::size_t least = sizeof(float)) {
     const auto size = CLI::Range(least, std::size_t(1) << 30);
     app.add_option("--min", o.min_bytes, "smallest size in bytes (with a unit: 64KiB)")
+        ->take_last()
         ->transform(CLI::AsSizeValue(false))
         ->check(size);
     app.add_option("--max", o.max_bytes, "largest")
+        ->take_last()
         ->transform(CLI::AsSizeValue(false))
         ->check(size);
     app.add_option("--factor", o.factor, "from one size to the next")
+        ->take_last()
         ->check(CLI::Range(2, 1 << 20));
+    app.add_flag("--osu", o.like_osu,
+                 "print tables like those of the OSU micro-benchmarks, at the end");
 }
 
 inline std::string cpu_name() {
@@ -118,7 +126,7 @@ template <class Comm>
 class report {
 public:
     report(const Comm& comm, const char* benchmark, const options& o)
-        : chief_(comm.rank() == 0), file_(o.file) {
+        : chief_(comm.rank() == 0), options_(o) {
         document_ = {{"benchmark", benchmark}, {"date", now_utc()},
                      {"command", o.command},   {"machine", machine()},
                      {"ranks", comm.size()},   {"backend", on_mpi<Comm> ? "mpi" : "threads"},
@@ -133,7 +141,7 @@ public:
 
     template <class... A>
     void print(fmt::format_string<A...> text, A&&... values) const {
-        if (!chief_) return;
+        if (!chief_ || options_.like_osu) return;
         fmt::print(text, std::forward<A>(values)...);
         std::fflush(stdout);
     }
@@ -142,15 +150,22 @@ public:
     void set(const char* name, json value) { document_[name] = std::move(value); }
 
     void write() const {
-        if (!chief_ || file_.empty()) return;
-        std::ofstream out(file_);
-        out << document_.dump(1) << '\n';
-        if (!out.flush()) throw std::runtime_error("bench: can't write " + file_);
+        if (!chief_) return;
+        if (options_.like_osu) fmt::print("{}", osu_tables(document_));
+        put(options_.file, [this] { return document_.dump(1) + '\n'; });
+        put(options_.table_file, [this] { return csv_of(document_["rows"]); });
     }
 
 private:
+    static void put(const std::string& file, const std::function<std::string()>& text) {
+        if (file.empty()) return;
+        std::ofstream out(file);
+        out << text();
+        if (!out.flush()) throw std::runtime_error("bench: can't write " + file);
+    }
+
     bool chief_;
-    std::string file_;
+    const options& options_;
     json document_;
 };
 

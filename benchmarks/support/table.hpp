@@ -55,6 +55,8 @@ inline std::string heading() {
 inline json block(const timing& t, double size, const traffic& moves, std::optional<double> ratio,
                   double limit) {
     json result{{"time", t.time * 1e6},
+                {"min", t.least * 1e6},
+                {"max", t.most * 1e6},
                 {"algbw", size / t.time / 1e9},
                 {"busbw", size / t.time / 1e9 * moves.bus},
                 {"wrong", t.wrong},

@@ -17,6 +17,7 @@
   commands              each ./run command exists
   pictures              docs/images/*.svg are what draw.py draws; benchmarks.svg has the figures of docs/benchmarks.md
   tests                 docs/horovod_behaviours.md names tests that exist, and has each row of its table filled
+  emulation             the table of tests/emulation/README.md has a row for each function of CUDA and NCCL
   snippets              every @snippet of the headers exists
   site                  the site is built without warnings; its search has each public name, and it shows its version
   programs BUILD_ROOT TARGET [MPICXX MPIEXEC...]
@@ -287,6 +288,27 @@ def check_tests(root):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("|") and not all(cells):
             yield f"a cell is empty: {line}"
+
+
+def without_comments(code):
+    return re.sub(r"//[^\n]*|/\*.*?\*/|\"(?:[^\"\\\n]|\\.)*\"", "", code, flags=re.S)
+
+
+def functions_of_others(files, pattern):
+    return {name for file in files for name in re.findall(pattern, without_comments(file.read_text()), re.M)}
+
+
+def check_emulation(root):
+    page, folder = root / "tests/emulation/README.md", root / "tests/emulation"
+    rows = re.findall(r"^\| (`[^|]*) \|(.*)\|$", page.read_text().partition("## Function by function")[2], re.M)
+    listed = [name for first, _ in rows for name in re.findall(r"`(\w+)`", first)]
+    defined = functions_of_others(folder.glob("*.cpp"), r"^(?:cudaError_t|ncclResult_t|const char\*) ((?:cuda|nccl)[A-Z]\w*)\(")
+    headers = [*(root / "include").rglob("*.hpp"), *(root / "include").rglob("*.cuh")]
+    called = functions_of_others(headers, r"\b((?:cuda|nccl)[A-Z]\w*)\(")
+    yield from (f"{page.name} has no row for {name}" for name in sorted((defined | called) - set(listed)))
+    yield from (f"{page.name} has {name}, which neither the emulation defines nor hvd calls" for name in sorted(set(listed) - defined - called))
+    yield from (f"{page.name} has {name} twice" for name in sorted(set(listed)) if listed.count(name) > 1)
+    yield from (f"{page.name}: an empty cell beside {first}" for first, cells in rows if len(cells.split("|")) != 4 or not all(map(str.strip, cells.split("|"))))
 
 
 def check_snippets(root):

@@ -311,6 +311,22 @@ TEST_CASE("a file for Prometheus has each metric once, with help, type and label
     CHECK(has(text, "\nhvd_engine_tensors_in_flight{rank=\"1\"} 7\n"));
 }
 
+TEST_CASE("the writer for Prometheus keeps families together, and refuses a sample twice") {
+    using hvd::detail::count_kind;
+    prometheus_text all;
+    const std::string first = prometheus_text::labels_text({{"rank", "0"}, {"a", "\"\\\n\xff"}});
+    CHECK(first == "{rank=\"0\",a=\"\\\"\\\\\\n\xEF\xBF\xBD\"}");
+    CHECK(all.add("x_calls", "Calls.", count_kind::counter, first, 3));
+    CHECK(all.add("x_open", "Open ones.", count_kind::gauge, first, 0.5));
+    CHECK(all.add("x_calls", "Calls.", count_kind::counter, "{rank=\"1\"}", UINT64_MAX));
+    CHECK(!all.add("x_calls", "Calls.", count_kind::counter, "{rank=\"1\"}", 4));
+    CHECK(all.text() == "# HELP x_calls_total Calls.\n# TYPE x_calls_total counter\nx_calls_total" +
+                            first +
+                            " 3\nx_calls_total{rank=\"1\"} 18446744073709551615\n"
+                            "# HELP x_open Open ones.\n# TYPE x_open gauge\nx_open" +
+                            first + " 0.5\n");
+}
+
 TEST_CASE("labels that Prometheus would not take are refused, and so are equal ones") {
     hvd::prometheus_metrics metrics;
     const hvd::engine_statistics s = some_tensors();

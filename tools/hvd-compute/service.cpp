@@ -133,7 +133,7 @@ std::string service::metrics_file() const {
 }
 
 void service::write_metrics(const counts& seen) {
-    hvd::detail::metrics_text all("hvd_data_service_", "dispatcher", options_.dispatcher());
+    hvd::detail::prometheus_group all("hvd_data_service_", "dispatcher", options_.dispatcher());
     all.counter("batches", "Batches that the workers made.", seen.batches)
         .counter("making_seconds", "Time of the workers' threads in which they made batches.",
                  seen.making)

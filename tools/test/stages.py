@@ -122,7 +122,7 @@ STAGES = [
     {"name": "mpich", "turn": EVEN, "build": "mpich", "level": "all", "tests": ["collective.plans.mpi*", "collective.objects.mpi*", "launcher.restart"], "cpu": [0, 130], "units": [0, 6]},
     {"name": "nompi", "turn": ODD, "build": "nompi", "level": "all", "tests": ["headers.every_call_works*", "headers.units_with*", "consumer.an_include_path*", "fault.threads"],
      "cpu": [0, 150], "units": [0, 5]},
-    {"name": "bench", "build": "bench", "level": "all", "tests": ["benchmarks"], "cpu": [0, 260], "units": [0, 18]},
+    {"name": "bench", "build": "bench", "level": "all", "tests": ["benchmarks"], "cpu": [0, 280], "units": [0, 18]},
     {"name": "aarch64", "turn": EVEN, "build": "aarch64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half", "fault.threads"], "cpu": [0, 150], "units": [0, 4]},
     {"name": "riscv64", "turn": ODD, "build": "riscv64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half"], "cpu": [0, 120], "units": [0, 3]},
     {"name": "big", "build": "clang", "level": "all", "optional": True, "tests": ["big"], "cpu": [0, 80], "units": [0, 5]},

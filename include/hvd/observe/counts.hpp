@@ -5,12 +5,10 @@
 #include "../standard.hpp"  // first: an older standard is told at once
 
 #include "engine_statistics.hpp"
+#include "prometheus_text.hpp"
 #include "statistics.hpp"
 
 namespace hvd::inline v0::detail {
-
-// A number that grows as long as the program runs, or one that may fall.
-enum class count_kind { counter, gauge };
 
 // Tells each number of an engine: name, the sentence that explains it, kind, and value.
 template <class F>

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../../platform/clock.hpp"
+#include "../../transport/frames/host_silence.hpp"
 #include "../../transport/tcp/dial.hpp"
 #include "byte_buffer.hpp"
 #include "gathered_bytes.hpp"
@@ -47,6 +48,18 @@ struct service_head {
     static constexpr std::uint64_t most_authenticated = 4096;
 };
 static_assert(sizeof(service_head) == 56);
+
+// True while the peer's host has not acknowledged all that was sent.
+inline bool has_unacknowledged([[maybe_unused]] const descriptor& s) {
+#if HVD_LINUX
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    return ::getsockopt(s.number(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+           info.tcpi_unacked > 0;
+#else
+    return false;
+#endif
+}
 
 // A connection between two processes of a data service that have authenticated each other. One
 // thread at a time sends, and one receives.
@@ -211,11 +224,18 @@ private:
         }
         return true;
     }
-    bool await(int events, time_point until) const {
+    // Without a limit it waits as long as the peer's host lives: a peer may be stopped or busy, but
+    // a host that acknowledges nothing of what goes to it is gone. While nothing goes, the system
+    // finds that out in a minute.
+    bool await(int events, time_point until) {
         if (until != never) return await_socket(socket_, events, until);
-        pollfd p{socket_.number(), short(events), 0};
-        poll_sockets(&p, 1, INT64_MAX);
-        return true;
+        for (host_silence silence;;) {
+            const bool is_under_way = events == POLLOUT || has_unacknowledged(socket_);
+            pollfd p{socket_.number(), short(events), 0};
+            poll_sockets(&p, 1, is_under_way ? 100 * tuning::millisecond : INT64_MAX);
+            if (p.revents != 0) return true;
+            if (silence.look(socket_)) return over("its host does not answer");
+        }
     }
     bool over(const char* why) {
         if (why_.empty()) why_ = why;

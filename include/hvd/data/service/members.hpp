@@ -58,6 +58,7 @@ public:
 
     // Connects to the dispatcher that the config names now.
     bool open() {
+        link_ = service_link();  // to a host that may be gone
         config_ = current_config(config_);
         if (mine_.dispatcher >= config_.addresses.size()) {
             why_ = text("the config has no address of dispatcher ", mine_.dispatcher);

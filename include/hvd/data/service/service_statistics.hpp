@@ -6,7 +6,7 @@
 #include <string>
 
 #include "../../core/lean/text.hpp"
-#include "metrics_text.hpp"
+#include "../../observe/prometheus_text.hpp"
 
 namespace hvd::inline v0::data {
 
@@ -61,8 +61,8 @@ private:
 namespace hvd::inline v0::detail {
 
 // The counts of a rank, which only grow if they are those of all epochs.
-inline metrics_text metrics_of(const data::service_statistics& s, int rank) {
-    metrics_text all("hvd_data_", "rank", rank);
+inline prometheus_group metrics_of(const data::service_statistics& s, int rank) {
+    prometheus_group all("hvd_data_", "rank", rank);
     all.counter("batches", "Batches that the trainer took.", s.batches)
         .counter("bytes", "Bytes of these batches.", s.bytes)
         .counter("shared_memory_batches", "Batches that came by shared memory.", s.in_shared_memory)

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "../../core/message_sink.hpp"
+#include "../../transport/frames/host_silence.hpp"
 #include "../batch.hpp"
 #include "batch_arena.hpp"
 #include "members.hpp"
@@ -197,7 +198,8 @@ private:
     void wait_for_end() {
         hvd::detail::service_link& link = registration_.link();
         std::uint64_t told = 0;
-        while (!stopping_.load()) {
+        for (hvd::detail::host_silence silence; !stopping_.load();) {
+            if (silence.look(link.socket())) return;  // its host is gone
             pollfd fds[] = {{wakes_.number(), POLLIN, 0}, {link.socket().number(), POLLIN, 0}};
             hvd::detail::poll_sockets(fds, 2, hvd::detail::tuning::second / 2);
             const std::uint64_t made = made_.load();
