@@ -453,19 +453,112 @@ TEST_CASE("a signal that interrupts a read does not end the connection") {
     }
 }
 
+TEST_CASE_TEMPLATE("a rank hears each of many others, also one that speaks while it sleeps", Wire,
+                   HVD_TEST_WIRES) {
+    constexpr int others = 20;
+    std::vector<Wire> mine(others + 1);
+    std::vector<basic_tcp_messages<Wire>> theirs;
+    for (int p = 0; p < others; ++p) {
+        descriptor socket[2];
+        open_both_ends(socket);
+        mine[std::size_t(p)] = wire_over<Wire>(std::move(socket[0]), 0);
+        theirs.push_back(messages_of(1, wire_over<Wire>(std::move(socket[1]), 1)));
+    }
+    basic_tcp_messages<Wire> hub(std::move(mine));
+    std::mt19937 random(2);
+    for (int round = 0; round < 4; ++round) {
+        std::vector<std::vector<std::byte>> sent, got;
+        for (int p = 0; p < others; ++p)
+            sent.push_back(random_bytes(p % 3 == 0 ? 100000 : p % 3 == 1 ? 4096 : 5, random));
+        got = sent;
+        for (auto& g : got) std::ranges::fill(g, std::byte(0));
+        const std::size_t late = random() % others;
+        for (std::size_t p = 0; p < others; ++p) {
+            hub.receive(int(p), got[p].data(), got[p].size());
+            hub.send(int(p), sent[p].data(), sent[p].size());
+            theirs[p].receive(0, sent[p].data(), sent[p].size());
+            if (p != late) theirs[p].send(0, sent[p].data(), sent[p].size());
+        }
+        for (int i = 0; i < 200; ++i) {
+            CHECK_FALSE(hub.poll());
+            for (auto& t : theirs) t.poll();
+        }
+        hub.sleep(tuning::millisecond);
+        theirs[late].send(0, sent[late].data(), sent[late].size());
+        bool is_complete = false;
+        for (int i = 0; i < 100000 && !is_complete; ++i) {
+            if (i % 3 == 1) hub.sleep(1000);
+            is_complete = hub.poll();
+            for (auto& t : theirs) is_complete = t.poll() && is_complete;
+        }
+        REQUIRE(is_complete);
+        CHECK(got == sent);
+        // Notices of all come, also behind data that nobody has asked for.
+        failure_notice news;
+        for (std::size_t p = 0; p < others; ++p) {
+            theirs[p].send(0, sent[p].data(), 5);
+            failure_notice said = notice(1, "more");
+            said.sender = int(p);
+            for (int twice = 0; twice < 2; ++twice) theirs[p].send_notice(0, said);
+        }
+        int heard = 0;
+        for (int i = 0; i < 100000 && heard < 2 * others; ++i) {
+            heard += hub.receive_notice(news);
+            for (auto& t : theirs) t.poll();
+        }
+        CHECK(heard == 2 * others);
+        for (std::size_t p = 0; p < others; ++p) hub.receive(int(p), got[p].data(), 5);
+        for (int i = 0; i < 1000 && !hub.poll(); ++i) hub.sleep(1000);
+        CHECK(hub.poll());
+    }
+}
+
+TEST_CASE("ranks of one host do not ask each other's systems if they are there") {
+    const listening_socket listener(0);
+    descriptor near = begin_connect(host_address::loopback(), listener.port());
+    pollfd p{near.number(), POLLOUT, 0};
+    REQUIRE(::poll(&p, 1, 1000) == 1);
+    const int socket = near.number();
+    const tcp_messages one = messages_of(0, plain_wire(std::move(near)));
+    int keeps_alive = 1;
+    socklen_t size = sizeof keeps_alive;
+    REQUIRE(::getsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &keeps_alive, &size) == 0);
+    CHECK(keeps_alive == 0);
+}
+
 #if HVD_LINUX
+// A rank that waits for a host, and looks after some milliseconds each.
+struct watching_rank {
+    host_silence silence;
+    tcp_info info{};
+    time_point time = 1;
+
+    bool look(unsigned since_heard, int later = 100) {
+        info.tcpi_last_ack_recv = info.tcpi_last_data_recv = since_heard;
+        return silence.judge(info, time += later * tuning::millisecond);
+    }
+    bool look_often(unsigned since_heard) {
+        bool silent = false;
+        for (int i = 0; i < 10; ++i) silent = look(since_heard);
+        return silent;
+    }
+};
+
 TEST_CASE("a host that acknowledges nothing is silent, one whose window is closed is not") {
     constexpr unsigned long_ago = 5000, now = 10;  // milliseconds
     const auto is_silent = [](unsigned unacked, unsigned probes, unsigned ack, unsigned data) {
-        tcp_info info{};
-        info.tcpi_unacked = unacked;
-        info.tcpi_probes = std::uint8_t(probes);
-        info.tcpi_last_ack_recv = ack;
-        info.tcpi_last_data_recv = data;
-        host_silence silence;
-        CHECK_FALSE(silence.judge(info));  // one look is not enough
-        const bool result = silence.judge(info);
-        CHECK(silence.wants_probe() == (unacked == 0 && probes <= 2 && ack == data && ack > now));
+        watching_rank rank;
+        rank.info.tcpi_unacked = unacked;
+        rank.info.tcpi_probes = std::uint8_t(probes);
+        bool result = false;
+        for (int i = 0; i < 10; ++i) {
+            rank.info.tcpi_last_ack_recv = ack;
+            rank.info.tcpi_last_data_recv = data;
+            result = rank.silence.judge(rank.info, rank.time += 100 * tuning::millisecond);
+            if (i == 0) CHECK_FALSE(result);  // one look is not enough
+        }
+        CHECK(rank.silence.wants_probe() ==
+              (unacked == 0 && probes <= 2 && ack == data && ack > now));
         return result;
     };
     CHECK(is_silent(1, 0, long_ago, long_ago));
@@ -478,19 +571,24 @@ TEST_CASE("a host that acknowledges nothing is silent, one whose window is close
 }
 
 TEST_CASE("a host that answers between two silences is there") {
-    host_silence silence;
-    tcp_info info{};
-    info.tcpi_unacked = 1;
-    const auto looks = [&](unsigned since) {
-        info.tcpi_last_ack_recv = info.tcpi_last_data_recv = since;
-        return silence.judge(info);
-    };
+    watching_rank rank;
+    rank.info.tcpi_unacked = 1;
     for (int i = 0; i < 3; ++i) {
-        CHECK_FALSE(looks(5000));
-        CHECK_FALSE(looks(10));
+        for (int n = 0; n < 4; ++n) CHECK_FALSE(rank.look(5000));
+        CHECK_FALSE(rank.look(10));
     }
-    CHECK_FALSE(looks(5000));
-    CHECK(looks(5000));
+    CHECK(rank.look_often(5000));
+}
+
+TEST_CASE("a rank that gets no processor for seconds does not take a busy host for gone") {
+    watching_rank rank;
+    CHECK_FALSE(rank.look(6000, 6000));  // it has asked nothing meanwhile
+    CHECK(rank.silence.wants_probe());
+    rank.info.tcpi_unacked = 1;
+    for (int i = 0; i < 2; ++i) CHECK_FALSE(rank.look(6000, 6000));
+    CHECK_FALSE(rank.look(10, 6000));  // the answer
+    CHECK_FALSE(rank.look(6000, 6000));
+    CHECK(rank.look_often(6000));
 }
 #endif
 

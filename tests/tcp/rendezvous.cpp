@@ -368,6 +368,40 @@ TEST_CASE("who says nothing is dropped: a stranger, and a rank that does not reg
     CHECK(is_closed(unregistered));
 }
 
+TEST_CASE("who is not looked at for long is not dropped for his silence") {
+    const shared_secret secret = new_secret();
+    const listening_socket listener(0);
+    pending_connections waiting(secret, 0, 2, 500 * tuning::millisecond);
+    const auto look = [&] { waiting.advance(listener, [](int, std::uint64_t, descriptor) {}); };
+    const descriptor slow = stranger_at(listener.port());
+    look();
+    std::this_thread::sleep_for(1s);  // this process has no processor, and the peer may have none
+    look();
+    CHECK(std::string_view(waiting.print_refused()).empty());
+    for (int i = 0; i < 1000 && std::string_view(waiting.print_refused()).empty(); ++i) {
+        look();
+        std::this_thread::sleep_for(10ms);
+    }
+    CHECK(has(std::string(std::string_view(waiting.print_refused())), "it said nothing"));
+}
+
+TEST_CASE("all ranks of a job may come at once") {
+    constexpr int ranks = 300;
+    const shared_secret secret = new_secret();
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    if (before.rlim_max < 8 * ranks) return;
+    const rlimit enough{before.rlim_max, before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &enough) == 0);
+    const listening_socket listener(0);
+    pending_connections waiting(secret, 0, ranks);
+    std::vector<descriptor> all;
+    for (int i = 0; i < ranks; ++i) all.push_back(stranger_at(listener.port()));
+    for (int i = 0; i < 3; ++i) waiting.advance(listener, [](int, std::uint64_t, descriptor) {});
+    CHECK(std::string_view(waiting.print_refused()).empty());
+    CHECK(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
 TEST_CASE("a rendezvous that says nothing is not waited for beyond the timeout") {
     const shared_secret secret = new_secret();
     const listening_socket listener(0);

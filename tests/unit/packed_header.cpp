@@ -38,6 +38,7 @@ void check_equal(const call_header& a, const call_header& b) {
     CHECK(a.root == b.root);
     CHECK(a.count == b.count);
     CHECK(a.prescale == b.prescale);
+    CHECK(a.postscale == b.postscale);
     CHECK(a.plan == b.plan);
     CHECK(a.content == b.content);
     REQUIRE(a.dimensions == b.dimensions);
@@ -73,6 +74,8 @@ TEST_CASE("the longest header has the room that is kept for it") {
     const call_header longest =
         header(3, std::string(100, 'n'), max_dimensions, std::string(400, 't'));
     call_header other = longest;
+    other.count = UINT64_MAX;
+    other.postscale = 0.5;
     store(other.type, std::string(100, 'm'));
     other.root = 4;
     call_header third = other;
@@ -84,6 +87,12 @@ TEST_CASE("the longest header has the room that is kept for it") {
 TEST_CASE("most headers are short, and one that equals the one before it is a byte") {
     const std::size_t one = check_travel({header(1, "", 1)});
     CHECK(one < 100);
+    call_header usual;
+    for (const std::uint64_t count : {0, 1, 127, 128, 1 << 14, 1 << 30}) {
+        usual.count = usual.extents[0] = count;
+        usual.dimensions = 1;
+        CHECK(check_travel({usual}) <= 23);
+    }
     CHECK(check_travel({header(1, "", 1), header(1, "", 1), header(1, "", 1)}) == one + 2);
 }
 

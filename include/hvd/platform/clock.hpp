@@ -138,6 +138,25 @@ inline void sleep_for(std::int64_t nanoseconds) {
     nanosleep(&span, nullptr);
 }
 
+// The time for which this thread has watched something. A process that gets no processor for
+// seconds sees nothing meanwhile, so that a gap between two looks counts as a short one.
+class watched_time {
+public:
+    static constexpr std::int64_t longest_gap = 200 * tuning::millisecond;
+
+    // The sum until now, which is told at each look.
+    std::int64_t look(time_point time) {
+        const std::int64_t gap = last_ == 0 ? 0 : time - last_;
+        last_ = time;
+        return sum_ += gap < longest_gap ? gap : longest_gap;
+    }
+    std::int64_t look() { return look(now()); }
+
+private:
+    time_point last_ = 0;
+    std::int64_t sum_ = 0;
+};
+
 // The processors that some threads may run on.
 class processor_set {
 public:

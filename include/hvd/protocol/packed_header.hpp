@@ -6,11 +6,12 @@
 
 namespace hvd::inline v0::detail {
 
-// Headers travel between nodes without the parts that they do not use. Most have some seventy bytes
+// Headers travel between nodes without the parts that they do not use. Most have some twenty bytes
 // then, instead of 460, and those of a node, which are alike, little more together.
 
-// The bytes that one header has at most, with the mark before it.
-constexpr std::size_t most_packed_header = 1 + offsetof(call_header, extents) +
+// The bytes that one header has at most, with the mark before it: more than its numbers take are
+// those that say which are there, and those of a long count.
+constexpr std::size_t most_packed_header = 1 + 1 + 2 + offsetof(call_header, extents) +
                                            sizeof call_header::extents + sizeof call_header::name +
                                            sizeof call_header::type + sizeof call_header::text;
 
@@ -22,9 +23,42 @@ inline std::byte* pack_text(std::byte* to, const char* text) {
     return pack_bytes(to, text, std::strlen(text) + 1);
 }
 
+// A number of most headers is the one here, and does not travel then.
+template <class F>
+void for_each_rare_number(F f) {
+    f(1, &call_header::root, std::int32_t(-1));
+    f(2, &call_header::prescale, 1.0);
+    f(4, &call_header::postscale, 1.0);
+    f(8, &call_header::plan, std::uint64_t(0));
+    f(16, &call_header::content, std::uint64_t(0));
+}
+// The only extent of most tensors is their number of elements.
+constexpr unsigned extent_is_count = 32;
+
+// The numbers before them.
+constexpr std::size_t leading_numbers = offsetof(call_header, root);
+
+// Seven bits in each byte; all but the last one have the eighth bit.
+inline std::byte* pack_count(std::byte* to, std::uint64_t count) {
+    for (; count > 127; count >>= 7) *to++ = std::byte(count | 128);
+    *to++ = std::byte(count);
+    return to;
+}
+
 // Writes a header, and returns the end.
 inline std::byte* pack_header(const call_header& h, std::byte* to) {
-    to = pack_bytes(to, &h, offsetof(call_header, extents) + h.dimensions * sizeof h.extents[0]);
+    std::byte* const mask = to;
+    unsigned there = 0;
+    to = pack_bytes(to + 1, &h, leading_numbers);
+    to = pack_count(to, h.count);
+    for_each_rare_number([&](unsigned bit, auto member, auto usual) {
+        if (std::memcmp(&(h.*member), &usual, sizeof usual) == 0) return;
+        there |= bit;
+        to = pack_bytes(to, &(h.*member), sizeof usual);
+    });
+    if (h.dimensions == 1 && h.extents[0] == h.count) there |= extent_is_count;
+    else to = pack_bytes(to, h.extents, h.dimensions * sizeof h.extents[0]);
+    *mask = std::byte(there);
     to = pack_text(to, h.name);
     to = pack_text(to, h.type);
     return pack_text(to, h.text);
@@ -47,11 +81,32 @@ inline const std::byte* unpack_text(char* to, std::size_t room, const std::byte*
     return unpack_bytes(to, from, end, std::size_t(static_cast<const std::byte*>(last) - from) + 1);
 }
 
+inline const std::byte* unpack_count(std::uint64_t& count, const std::byte* from,
+                                     const std::byte* end) {
+    count = 0;
+    for (int shift = 0; from != nullptr && from != end && shift < 64; shift += 7) {
+        const std::uint64_t bits = std::uint64_t(*from & std::byte(127));
+        count |= bits << shift;
+        if (bits << shift >> shift != bits) return nullptr;
+        if (std::to_integer<unsigned>(*from++) < 128) return from;
+    }
+    return nullptr;
+}
+
 inline const std::byte* unpack_header(call_header& h, const std::byte* from, const std::byte* end) {
-    constexpr std::size_t numbers = offsetof(call_header, extents);
-    if (std::size_t(end - from) < numbers || !has_header_numbers(from)) return nullptr;
-    from = unpack_bytes(&h, from, end, numbers);
-    from = unpack_bytes(h.extents, from, end, h.dimensions * sizeof h.extents[0]);
+    if (std::size_t(end - from) < 1 + leading_numbers) return nullptr;
+    const unsigned there = std::to_integer<unsigned>(*from++);
+    if (there >= 2 * extent_is_count || !has_header_numbers(from)) return nullptr;
+    from = unpack_bytes(&h, from, end, leading_numbers);
+    from = unpack_count(h.count, from, end);
+    for_each_rare_number([&](unsigned bit, auto member, auto usual) {
+        if ((there & bit) != 0) from = unpack_bytes(&(h.*member), from, end, sizeof usual);
+        else h.*member = usual;
+    });
+    if ((there & extent_is_count) == 0)
+        from = unpack_bytes(h.extents, from, end, h.dimensions * sizeof h.extents[0]);
+    else if (h.dimensions == 1) h.extents[0] = h.count;
+    else return nullptr;
     from = unpack_text(h.name, sizeof h.name, from, end);
     from = unpack_text(h.type, sizeof h.type, from, end);
     return unpack_text(h.text, sizeof h.text, from, end);

@@ -249,12 +249,21 @@ inline void tune_socket(const descriptor& s) {
 }
 
 // For a connection whose peer may be stopped or busy without a limit, and whose host is looked
-// after by host_silence. While nothing is under way, a host may be silent for a minute.
+// after by host_silence. While nothing is under way, a host may be silent for a minute. The probes
+// are few: a job of n ranks has a connection for each pair.
 inline void keep_with_busy_peer([[maybe_unused]] const descriptor& s) {
 #if defined(TCP_USER_TIMEOUT)
     set_option(s, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
-    set_option(s, IPPROTO_TCP, TCP_KEEPCNT, 60);
+    set_option(s, IPPROTO_TCP, TCP_KEEPIDLE, 30);
+    set_option(s, IPPROTO_TCP, TCP_KEEPINTVL, 10);
 #endif
+}
+
+// For a connection within this host, which its system ends if a process dies. Probes would tell
+// nothing, and those of all pairs of ranks would keep the processors busy.
+inline void keep_within_host(const descriptor& s) {
+    keep_with_busy_peer(s);
+    set_option(s, SOL_SOCKET, SO_KEEPALIVE, 0);
 }
 
 inline ssize_t send_some(const descriptor& s, const std::byte* data, std::size_t bytes) {
@@ -301,15 +310,21 @@ inline bool drop_what_comes(const descriptor& s) noexcept {
     return true;
 }
 
-// True if the other side sends nothing any more. Bytes that it has sent before may be unread.
-inline bool was_ended(const descriptor& s) noexcept {
+// True for each of some connections whose other side sends nothing any more. Bytes that it has sent
+// before may be unread.
+inline std::vector<bool> were_ended(std::span<const descriptor* const> sockets) {
 #if defined(POLLRDHUP)
     constexpr short end = POLLRDHUP | POLLHUP | POLLERR;
 #else
     constexpr short end = POLLHUP | POLLERR;
 #endif
-    pollfd look{s.number(), end, 0};
-    return ::poll(&look, 1, 0) > 0 && (look.revents & end) != 0;
+    std::vector<bool> ended(sockets.size());
+    if (sockets.empty()) return ended;
+    std::vector<pollfd> fds;
+    for (const descriptor* const s : sockets) fds.push_back({s->number(), end, 0});
+    ::poll(fds.data(), nfds_t(fds.size()), 0);
+    for (std::size_t i = 0; i < fds.size(); ++i) ended[i] = (fds[i].revents & end) != 0;
+    return ended;
 }
 
 // Waits for events at sockets, for some nanoseconds at most; INT64_MAX waits without a limit.

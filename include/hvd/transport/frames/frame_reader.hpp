@@ -38,6 +38,9 @@ public:
     bool has_ended() const { return ended_; }
     const char* reason() const { return reason_; }
 
+    // True if the socket need not have anything for this to go on.
+    bool may_have_more() const { return staged() > 0 || was_full_ || !notices_.empty(); }
+
     // Takes what has come of the data that was asked for.
     template <class Wire>
     void pull(Wire& wire) {
@@ -69,7 +72,9 @@ public:
     }
 
 private:
-    static constexpr std::size_t room = 64 * tuning::KiB;
+    // The memory for what is staged is there from the begin. It is used as far as it has been
+    // filled, so that connections over which little goes take little.
+    static constexpr std::size_t room = 64 * tuning::KiB, first_room = 4 * tuning::KiB;
     static constexpr const char* another_size = "it sent a message of another size";
 
     struct block {
@@ -144,12 +149,13 @@ private:
     template <class Wire>
     bool read(Wire& wire) {
         if (ended_) return false;
-        make_room(room);
+        make_room(room_);
         std::byte* const place = left_ > 0 && !drops_ ? blocks_[first_].data : nullptr;
         const std::size_t direct = place != nullptr ? left_ : 0,
-                          behind = direct > 0 ? room / 16 : in_.size() - end_,
+                          behind = direct > 0 ? first_room : in_.size() - end_,
                           asked = direct + behind;
         const ssize_t n = wire.read(place, direct, in_.data() + end_, behind);
+        note_read(n, asked);
         if (n <= 0) return end_unless_later(wire, n);
         const std::size_t there = std::size_t(n) < direct ? std::size_t(n) : direct;
         end_ += std::size_t(n) - there;
@@ -164,11 +170,18 @@ private:
     template <class Wire>
     bool read_ahead(Wire& wire) {
         if (ended_ || staged() >= tuning::read_ahead) return false;
-        make_room(staged() + room);
-        const ssize_t n = wire.read(in_.data() + end_, in_.size() - end_, nullptr, 0);
+        make_room(staged() + room_);
+        const std::size_t asked = in_.size() - end_;
+        const ssize_t n = wire.read(in_.data() + end_, asked, nullptr, 0);
+        note_read(n, asked);
         if (n <= 0) return end_unless_later(wire, n);
         end_ += std::size_t(n);
         return true;
+    }
+
+    void note_read(ssize_t n, std::size_t asked) {
+        was_full_ = n > 0 && std::size_t(n) == asked;
+        if (was_full_ && room_ < room) room_ *= 2;
     }
 
     template <class Wire>
@@ -220,9 +233,10 @@ private:
     std::size_t first_ = 0;
     std::uint64_t begun_ = 0;
     std::vector<std::byte> in_;  // staged: [begin_, end_)
-    std::size_t begin_ = 0, end_ = 0;
-    frame head_;            // of the frame of data under way,
-    std::size_t left_ = 0;  // of which so many bytes are missing
+    std::size_t begin_ = 0, end_ = 0, room_ = first_room;
+    bool was_full_ = false;  // the last read
+    frame head_;             // of the frame of data under way,
+    std::size_t left_ = 0;   // of which so many bytes are missing
     std::vector<failure_notice> notices_;
     bool drops_ = false, ended_ = false, is_spoiled_ = false;
     const char* reason_ = "";

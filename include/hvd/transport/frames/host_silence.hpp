@@ -11,7 +11,8 @@ namespace hvd::inline v0::detail {
 // Finds out if the host at the other end of a connection is silent. The system of a host
 // acknowledges what comes, also for a process that is busy or stopped, so a host that acknowledges
 // nothing for some time is gone. The system itself would end the connection only later, or also
-// because the peer does not read.
+// because the peer does not read. Where many processes share a processor, acknowledgements come late,
+// and this process looks seldom: it has watched for some time before it takes the host for gone.
 class host_silence {
 public:
     // True if the host is gone. Called again and again while the peer is waited for.
@@ -23,14 +24,14 @@ public:
         tcp_info info{};
         socklen_t size = sizeof info;
         if (::getsockopt(socket.number(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
-        return judge(info);
+        return judge(info, time);
 #else
         return false;
 #endif
     }
 
 #if HVD_LINUX
-    bool judge(const tcp_info& info) {
+    bool judge(const tcp_info& info, time_point time) {
         const std::int64_t heard =
             tuning::millisecond * (info.tcpi_last_ack_recv < info.tcpi_last_data_recv
                                        ? info.tcpi_last_ack_recv
@@ -38,8 +39,11 @@ public:
         // Several probes without an answer are those of a window that is closed.
         const bool asked = info.tcpi_unacked > 0 || info.tcpi_probes > 2;
         wants_probe_ = heard > tuning::host_patience / 2 && !asked;
-        silent_ = asked && heard > tuning::host_patience ? silent_ + 1 : 0;
-        return silent_ > 1;
+        const bool answered = heard < heard_before_;
+        heard_before_ = heard;
+        if (!asked || answered) unanswered_ = watched_time();
+        const std::int64_t watched = unanswered_.look(time);
+        return asked && heard > tuning::host_patience && watched > tuning::host_patience / 3;
     }
 #endif
 
@@ -50,7 +54,8 @@ private:
     static constexpr std::int64_t interval = 100 * tuning::millisecond;
 
     [[maybe_unused]] time_point looked_ = 0;
-    [[maybe_unused]] int silent_ = 0;
+    [[maybe_unused]] std::int64_t heard_before_ = 0;
+    [[maybe_unused]] watched_time unanswered_;
     bool wants_probe_ = false;
 };
 

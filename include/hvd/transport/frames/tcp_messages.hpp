@@ -25,13 +25,16 @@ public:
     // One wire for each rank; none for this one.
     explicit basic_tcp_messages(std::vector<Wire> wires) : links_(wires.size()) {
         fds_.reserve(wires.size());
+        ready_.reserve(wires.size());
         for (std::size_t p = 0; p < wires.size(); ++p) {
             links_[p].wire = std::move(wires[p]);
             if (!links_[p].wire) continue;
             links_[p].out.set_up();
             links_[p].in.set_up();
-            tune_socket(links_[p].wire.socket());
-            keep_with_busy_peer(links_[p].wire.socket());
+            const descriptor& socket = links_[p].wire.socket();
+            links_[p].is_near = is_within_host(socket);
+            tune_socket(socket);
+            links_[p].is_near ? keep_within_host(socket) : keep_with_busy_peer(socket);
         }
     }
 
@@ -43,32 +46,32 @@ public:
     // As in frame_reader::add.
     void receive(int peer, std::byte* data, std::size_t bytes, std::size_t* size = nullptr) {
         links_[std::size_t(peer)].in.add(data, bytes, size);
+        tries_all_ = true;
     }
 
     std::uint64_t sends_begun(int peer) const { return links_[std::size_t(peer)].out.begun(); }
     std::uint64_t receives_begun(int peer) const { return links_[std::size_t(peer)].in.begun(); }
 
-    // Makes progress; true when all data has come or gone.
+    // Makes progress; true when all data has come or gone. Each link is tried once after a receive
+    // has begun. Then the system says which of many can go on: to try each is a call of it.
     bool poll() {
-        bool complete = true;
-        for (link& l : links_) {
-            l.push();
-            if (!l.in.is_idle()) l.in.pull(l.wire);
-            complete = complete && !l.is_pending();
+        if (links_.size() <= most_tried || std::exchange(tries_all_, false)) {
+            for (link& l : links_) l.go_on();
+            knows_ready_ = false;
+        } else {
+            if (!std::exchange(knows_ready_, false)) ask_for_ready(0);
+            for (const std::size_t p : ready_) links_[p].go_on();
         }
+        bool complete = true;
+        for (const link& l : links_) complete = complete && !l.is_pending();
         return complete;
     }
     bool pending(int peer) const { return links_[std::size_t(peer)].is_pending(); }
 
     // Sleeps until there may be progress, or some time has passed.
     void sleep(std::int64_t nanoseconds) {
-        fds_.clear();
-        for (const link& l : links_) {
-            const bool reads = !l.in.is_idle(), writes = l.has_work();
-            if ((reads || writes) && !l.in.has_ended())
-                fds_.push_back({l.wire.socket().number(), l.wire.events(reads, writes), 0});
-        }
-        poll_sockets(fds_.data(), fds_.size(), nanoseconds);
+        ask_for_ready(nanoseconds);
+        knows_ready_ = true;
     }
 
     void cancel() noexcept {
@@ -89,9 +92,13 @@ public:
     }
 
     bool receive_notice(failure_notice& notice) {
-        for (std::size_t p = 0; p < links_.size(); ++p) {
+        const bool asks = links_.size() > most_tried;
+        if (asks) ask_for_news();
+        for (std::size_t p = 0, i = 0; p < links_.size(); ++p) {
             link& l = links_[p];
             if (!l.wire) continue;
+            const bool has_news = !asks || fds_[i++].revents != 0 || l.in.may_have_more();
+            if (!has_news) continue;
             l.push();
             if (!l.in.take_notice(l.wire, notice)) continue;
             // One that no rank sends is dropped.
@@ -139,7 +146,7 @@ protected:
             const char* reason = l.in.has_ended()    ? l.in.reason()
                                  : l.out.is_broken() ? l.wire.why_closed()
                                                      : nullptr;
-            if (reason == nullptr && l.silence.look(l.wire.socket()))
+            if (reason == nullptr && !l.is_near && l.silence.look(l.wire.socket()))
                 reason = "its host does not answer";
             if (l.silence.wants_probe()) l.out.add_probe();
             if (reason == nullptr) continue;
@@ -161,6 +168,7 @@ private:
         frame_reader in;
         host_silence silence;
         bool said_goodbye = false;
+        bool is_near = false;  // on this host, which is not silent while this process runs
 
         bool is_pending() const { return !in.is_idle() || !out.is_idle(); }
         bool has_ended() const { return in.has_ended() || out.is_broken(); }
@@ -169,10 +177,50 @@ private:
             if (out.has_work()) out.push(wire);
             else wire.flush();
         }
+        void go_on() {
+            push();
+            if (!in.is_idle()) in.pull(wire);
+        }
     };
+
+    // So many links are tried rather than asked for.
+    static constexpr std::size_t most_tried = 8;
+
+    // Finds the links, all of them, that something has come on or that can send what they have.
+    void ask_for_news() {
+        fds_.clear();
+        for (const link& l : links_)
+            if (l.wire)
+                fds_.push_back({l.in.has_ended() ? -1 : l.wire.socket().number(),
+                                l.wire.events(true, l.has_work()), 0});
+        poll_sockets(fds_.data(), fds_.size(), 0);
+        knows_ready_ = false;
+    }
+
+    // Finds the links that have something to do and can, or waits for one.
+    void ask_for_ready(std::int64_t nanoseconds) {
+        fds_.clear();
+        ready_.clear();
+        for (std::size_t p = 0; p < links_.size(); ++p) {
+            const link& l = links_[p];
+            const bool reads = !l.in.is_idle(), writes = l.has_work();
+            if ((!reads && !writes) || l.in.has_ended()) continue;
+            fds_.push_back({l.wire.socket().number(), l.wire.events(reads, writes), 0});
+            ready_.push_back(p);
+        }
+        poll_sockets(fds_.data(), fds_.size(), nanoseconds);
+        std::size_t kept = 0;
+        for (std::size_t i = 0; i < ready_.size(); ++i)
+            if (fds_[i].revents != 0 || links_[ready_[i]].in.may_have_more())
+                ready_[kept++] = ready_[i];
+        ready_.resize(kept);
+    }
 
     std::vector<link> links_;  // by rank
     std::vector<pollfd> fds_;
+    std::vector<std::size_t> ready_;
+    bool knows_ready_ = false;  // from a sleep
+    bool tries_all_ = true;
     shared<counted> companion_;
 };
 

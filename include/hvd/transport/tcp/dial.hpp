@@ -9,10 +9,11 @@ namespace hvd::inline v0::detail {
 
 inline bool await_socket(const descriptor& socket, int events, time_point until) {
     for (;;) {
-        const std::int64_t left = (until - now()) / tuning::millisecond + 1;
-        if (left <= 0) return false;
+        std::int64_t left = (until - now()) / tuning::millisecond + 1;
+        if (left < 0) left = 0;  // this thread may have had no processor, and looks once
         pollfd p{socket.number(), short(events), 0};
         if (::poll(&p, 1, int(left < 1000 ? left : 1000)) > 0) return true;
+        if (left == 0) return false;
     }
 }
 

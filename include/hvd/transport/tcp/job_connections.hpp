@@ -28,7 +28,7 @@ public:
           secret_(secret),
           listener_(std::move(listener)),
           places_(std::move(places)),
-          arriving_(secret_, rank) {
+          arriving_(secret_, rank, int(places_.size())) {
         keep_spare();
         if (!spare_) throw_system(rank, "fcntl", errno);
     }
@@ -198,10 +198,14 @@ private:
         if (failed >= 0 && m.ranks[std::size_t(failed)] != rank_) m.closed_by = failed;
     }
 
+    // The connections are many, and each look at one would be a call of the system.
     void look_for_farewells(making& m) const {
-        for (std::size_t i = 0; i < m.ranks.size(); ++i)
-            if (m.sockets[i] && was_ended(m.sockets[i]))
-                give_up_by(m, int(i), read_farewell(m.sockets[i]));
+        std::vector<const descriptor*> looked_at;
+        for (const descriptor& s : m.sockets)
+            if (s) looked_at.push_back(&s);
+        const std::vector<bool> ended = were_ended(looked_at);
+        for (std::size_t i = 0, at = 0; i < m.ranks.size(); ++i)
+            if (m.sockets[i] && ended[at++]) give_up_by(m, int(i), read_farewell(m.sockets[i]));
     }
     // -1: it is none of them.
     static int place_of(const making& m, int rank) {
@@ -280,8 +284,13 @@ private:
     // The ranks of a communicator that was not made leave connections here. Their descriptors are
     // not kept.
     void release_closed() {
+        std::vector<const descriptor*> open;
+        for (const arrival& a : arrivals_)
+            if (!a.is_closed) open.push_back(&a.socket);
+        const std::vector<bool> ended = were_ended(open);
+        std::size_t at = 0;
         for (arrival& a : arrivals_)
-            if (!a.is_closed && was_ended(a.socket)) {
+            if (!a.is_closed && ended[at++]) {
                 a.is_closed = true;
                 a.last = read_farewell(a.socket);
                 a.socket = descriptor();

@@ -40,7 +40,7 @@ public:
         const std::int64_t patience = talk_ ? patience_with_peer : patience_in_round(round());
         if (!ready) {
             const bool may_count_on_it = talk_ && talk_->knows_peer();
-            if (now() - since_ > patience && !may_count_on_it) drop("it does not answer");
+            if (watched_.look() > patience && !may_count_on_it) drop("it does not answer");
             return false;
         }
         if (!talk_) {
@@ -79,7 +79,7 @@ private:
     void begin() {
         const host_address& to = addresses_[next_address_++ % addresses_.size()];
         tried_ = to.print();
-        since_ = now();
+        watched_ = watched_time();
         socket_ = begin_connect(to, port_);
         if (socket_) return;
         if (is_out_of_descriptors(errno)) throw_system(me_, "socket", errno);
@@ -101,7 +101,8 @@ private:
     std::size_t next_address_ = 0;
     descriptor socket_;
     std::unique_ptr<handshake> talk_;  // null while it still connects
-    time_point since_ = 0, rest_until_ = 0;
+    watched_time watched_;             // since the attempt has begun
+    time_point rest_until_ = 0;
     message tried_, why_;
 };
 

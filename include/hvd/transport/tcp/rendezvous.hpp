@@ -24,6 +24,7 @@ public:
           timeout_(timeout),
           listener_(rank, port, at),
           wake_(-1),
+          arriving_(secret_, rendezvous_rank, size),
           places_(std::size_t(size > 0 ? size : 0)),
           has_come_(places_.size(), false) {
         if (size < 1)
@@ -65,12 +66,12 @@ public:
 private:
     // The time in which a rank registers that has proved itself.
     static constexpr std::int64_t patience = 5 * tuning::second;
-    // The time in which a rank takes what it is sent at the end.
+    // The time in which a rank takes more of what it is sent at the end.
     static constexpr std::int64_t time_to_take = 5 * tuning::second;
 
     struct member {
         framed_socket link;
-        time_point since;
+        watched_time watched{};
         bool registered = false;
     };
 
@@ -83,8 +84,7 @@ private:
         const std::int64_t left = (limit - now()) / tuning::millisecond + 1;
         ::poll(fds_.data(), nfds_t(fds_.size()), int(left < 100 ? (left > 0 ? left : 0) : 100));
         arriving_.advance(listener_, [this](int peer, std::uint64_t, descriptor socket) {
-            members_.push_back(
-                {framed_socket(peer, std::move(socket), sizeof(registration)), now()});
+            members_.push_back({framed_socket(peer, std::move(socket), sizeof(registration))});
         });
     }
 
@@ -99,7 +99,7 @@ private:
                 fail(text("rank ", m.link.peer(), " left before all had come (", m.link.reason(),
                           ")"),
                      m.link.peer());
-            if (!m.registered && now() - m.since > patience)
+            if (!m.registered && m.watched.look() > patience)
                 fail(text("rank ", m.link.peer(), " does not register"), m.link.peer());
         }
     }
@@ -147,10 +147,10 @@ private:
         send_to_all(bytes);
     }
 
-    // A rank that takes nothing is waited for a while only.
+    // Ranks that take nothing are waited for a while only.
     void send_to_all(std::span<const std::byte> bytes) {
         for (member& m : members_) m.link.queue(bytes);
-        for (const time_point limit = now() + time_to_take; now() < limit;) {
+        for (watched_time nobody_took; nobody_took.look() < time_to_take;) {
             fds_.clear();
             for (member& m : members_) {
                 m.link.flush();
@@ -158,7 +158,7 @@ private:
                     fds_.push_back({m.link.number(), POLLOUT, 0});
             }
             if (fds_.empty()) break;
-            ::poll(fds_.data(), nfds_t(fds_.size()), 100);
+            if (::poll(fds_.data(), nfds_t(fds_.size()), 100) > 0) nobody_took = watched_time();
         }
         members_.clear();
     }
@@ -189,7 +189,7 @@ private:
     listening_socket listener_;
     wake_up wake_;
     atomic<bool> stopped_{false};
-    pending_connections arriving_{secret_, rendezvous_rank};
+    pending_connections arriving_;
     std::vector<member> members_;
     std::vector<listening_place> places_;  // by rank
     std::vector<bool> has_come_;
