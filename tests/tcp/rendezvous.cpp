@@ -771,6 +771,60 @@ TEST_CASE("without descriptors there is an error at once, and everybody hears it
     CHECK(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
+// The sanitizers need descriptors themselves.
+TEST_CASE("a rank without descriptors tells the others why, each time by one that it has kept" *
+          doctest::skip(hvd_test::under_asan || hvd_test::under_tsan)) {
+    const shared_secret secret = new_secret();
+    listening_socket listener(0);
+    std::vector<listening_place> places(2, place_with(listener.port()));
+    job_connections rank0(0, secret, std::move(listener), places);
+    const auto open_one = [] { return descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); };
+    descriptor of_rank1 = open_one();
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const rlimit few{100, before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    std::vector<descriptor> taken;
+    for (std::uint64_t context = 1; context <= 3; ++context) {
+        CAPTURE(context);
+        while (descriptor one = open_one()) taken.push_back(std::move(one));
+        of_rank1 = descriptor();
+        outgoing_connection rank1(secret, 1, 0, places[0], true, context);
+        const auto go_on = [&] {
+            pollfd wanted{};
+            if (of_rank1 || !rank1.prepare(wanted)) return;
+            ::poll(&wanted, 1, 0);
+            if (rank1.advance(wanted.revents != 0)) of_rank1 = rank1.take();
+        };
+        go_on();
+        std::string why;
+        const int both[] = {0, 1};
+        try {
+            rank0.connect(
+                context, both, now() + 5 * tuning::second, true,
+                [&] {
+                    go_on();
+                    return false;
+                },
+                [] { return false; });
+        } catch (const hvd::usage_error& e) {
+            why = e.what();
+        }
+        CHECK(why == "hvd: accept failed on rank 0: Too many open files");
+        for (int i = 0; i < 1000 && !of_rank1; ++i) go_on();
+        REQUIRE(of_rank1);
+        frame_reader in;
+        in.set_up();
+        failure_notice news;
+        plain_wire wire(std::move(of_rank1));
+        REQUIRE(in.take_notice(wire, news));
+        CHECK(std::string(news.text) == why);
+        wire = plain_wire();
+        of_rank1 = open_one();
+    }
+    CHECK(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
 TEST_CASE("ranks that disagree about the job end the rendezvous for all, with the reason") {
     const shared_secret secret = new_secret();
     SUBCASE("about its size") {
