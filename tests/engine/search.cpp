@@ -254,7 +254,7 @@ TEST_CASE("a search passes three times over its thresholds, though each time som
             ++heats;
         }
         seen.insert(value);
-        // Of every second race something is the winner, and nothing of the others.
+        // Something wins every second race, and nothing the others.
         if (now == stage::heat && heats % 2 == 1 && favourite < 0 && value != best)
             favourite = value;
         before = now;
