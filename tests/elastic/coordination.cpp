@@ -163,6 +163,31 @@ TEST_CASE("an epoch has at most as many members as the job may have, and the oth
     }
 }
 
+TEST_CASE("members of a job that is full do not hear of others, and the last place is free") {
+    for (const std::size_t most : {2, 3}) {
+        coordinator_rules rules = rules_of(2, 1, 0, true);
+        rules.most = most;
+        coordinator c(rules);
+        for (const int id : {11, 12}) c.join(id, request_of(std::uint64_t(id)), 0);
+        CHECK(words(c.take_orders()) == twice(begins));
+        c.join(13, request_of(13), 1);
+        CHECK(words(c.take_orders()) == (most == 2 ? none : twice(waits)));
+    }
+}
+
+TEST_CASE("a process that comes over a second connection is one, and the first one ends") {
+    coordinator c(rules_of(2, 1, 0, true));
+    c.join(1, request_of(11), 0);
+    c.join(2, request_of(11), 1);
+    const auto orders = c.take_orders();
+    REQUIRE(orders.size() == 1);
+    CHECK(orders[0].link == 1);
+    CHECK(orders[0].what == coordinator_message::try_another);
+    c.join(3, request_of(12), 2);
+    CHECK(words(c.take_orders()) == twice(begins));
+    CHECK(c.table().size() == 2);
+}
+
 TEST_CASE("members keep their order, the highest step is the source, and newcomers follow") {
     coordinator c(rules_of(3, 1, 0, true));
     for (const int id : {11, 12, 13}) c.join(id, request_of(std::uint64_t(id)), 0);

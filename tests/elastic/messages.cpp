@@ -228,6 +228,7 @@ TEST_CASE("a launcher hears of the work of those who have joined, in any epoch, 
         }
         work_message wrong{.samples = -1};
         link.queue(wire_bytes(wrong));
+        link.queue(wire_bytes(work_message{.step = 7, .samples = 70}));  // nobody hears it
         CHECK(answer_of(link).what == coordinator_message::refused);
         framed_socket another = reach(server, secret);
         another.queue(wire_bytes(plain()));

@@ -348,9 +348,15 @@ TEST_CASE("a forked child is refused, and ends at once") {
         std::vector<float> x(4);
         reduce_some(*e, 1);
         if (comm.rank() == 0) {
+            auto* const earlier = new hvd::request(e->allreduce("earlier", x, hvd::sum));
             const pid_t child = fork();
             if (child == 0) {
                 int refused = 1;
+                try {
+                    (void)earlier->test();
+                    _exit(2);
+                } catch (const hvd::usage_error&) {
+                }
                 try {  // the call itself throws, not the request, which is not destroyed here
                     (void)new hvd::request(e->allreduce("x", x, hvd::sum));
                     _exit(1);
@@ -363,6 +369,10 @@ TEST_CASE("a forked child is refused, and ends at once") {
             int status = -1;
             waitpid(child, &status, 0);
             CHECK(status == 0);
+            earlier->wait();
+            delete earlier;
+        } else {
+            e->allreduce("earlier", x, hvd::sum).wait();
         }
         reduce_some(*e, 1);
     });

@@ -688,6 +688,70 @@ TEST_CASE("ranges of ranks and lengths that no rank writes are refused") {
     }
 }
 
+TEST_CASE("a number that has more than 64 bits, and a root that is no rank, are refused") {
+    const auto number = [](unsigned last) {
+        std::vector<std::byte> bytes = message_writer(7).take();
+        for (int i = 0; i < 9; ++i) bytes.push_back(std::byte(0xff));
+        bytes.push_back(std::byte(last));
+        return message_reader(bytes).number();
+    };
+    CHECK(number(1) == UINT64_MAX);
+    CHECK_THROWS_AS(number(2), hvd::usage_error);
+    CHECK_THROWS_AS(number(0x81), hvd::usage_error);
+    constexpr int size = 4;
+    for (int root = -1; root <= size; ++root) {
+        CAPTURE(root);
+        signature written = tensor(5);
+        written.call.root = root;
+        message_writer out(7);
+        const std::vector<std::byte> bytes = out.add(written).take();
+        message_reader in(bytes);
+        if (root < size) CHECK(in.signature(size).call.root == root);
+        else CHECK_THROWS_AS(in.signature(size), hvd::usage_error);
+    }
+}
+
+TEST_CASE("a tensor whose priority has risen is announced anew, so that all ranks know it") {
+    tensor_numbers known;
+    const auto with_priority = [](int priority) {
+        signature s = tensor(5);
+        s.priority = priority;
+        return s;
+    };
+    known.define(3, "x", with_priority(2));
+    CHECK(known.number_of("x", with_priority(2)) == 3);
+    CHECK(known.number_of("x", with_priority(1)) == 3);
+    CHECK(known.number_of("x", with_priority(3)) == 0);
+}
+
+TEST_CASE("a rank that has joined before a reset has joined only when it says so again") {
+    const negotiation_options options{.cache_capacity = 1, .predict = false};
+    negotiator root(0, 2, options), below(1, 2, options);
+    const auto say_to_root = [&] {
+        for (negotiator::outgoing out; below.next_message(out);) root.receive(1, out.bytes);
+    };
+    const auto runs = [&] {
+        root.decide();
+        bool any = false;
+        for (decision d; root.next_decision(d);) any = any || d.kind == decision::what::run;
+        return any;
+    };
+    for (const char* name : {"a", "b"})
+        for (negotiator* rank : {&root, &below}) rank->submit(name, tensor(5));
+    say_to_root();
+    below.join();
+    CHECK(runs());  // and is reset, for there are two tensors
+    root.submit("c", tensor(5));
+    say_to_root();
+    CHECK_FALSE(runs());
+    for (negotiator::outgoing out; root.next_message(out);) below.receive(0, out.bytes);
+    for (decision d; below.next_decision(d);) {
+    }
+    below.join();
+    say_to_root();
+    CHECK(runs());
+}
+
 TEST_CASE("a predicted tensor that no longer fuses, or fuses now, is another one") {
     for (const bool fuses : {true, false}) {
         signature agreed = tensor(5);

@@ -237,6 +237,32 @@ TEST_CASE("a duel is won beyond the noise") {
     }
 }
 
+TEST_CASE("a search passes three times over its thresholds, though each time something is faster") {
+    using stage = tuning_search::stage;
+    const knob only = searched_by_hand::two_knobs().front();
+    tuning_search search({only}, {}, {1, 5000, 2});
+    std::int64_t best = only.get({}), favourite = -1;
+    std::set<std::int64_t> seen;
+    int heats = 0;
+    for (stage before = stage::over; !search.is_over();) {
+        const stage now = search.now_at();
+        const std::int64_t value = only.get(search.candidate());
+        if (now == stage::heat && (before != stage::heat || seen.count(value) > 0)) {
+            if (favourite >= 0) best = favourite;
+            favourite = -1;
+            seen.clear();
+            ++heats;
+        }
+        seen.insert(value);
+        // Something wins every second race, and nothing the others.
+        if (now == stage::heat && heats % 2 == 1 && favourite < 0 && value != best)
+            favourite = value;
+        before = now;
+        search.add_sample(value == favourite && now != stage::duel ? 0.5 : 1);
+    }
+    CHECK(heats == 6);
+}
+
 TEST_CASE("options come from the environment") {
     const variables set({{"HVD_AUTOTUNE", "1"},
                          {"HVD_AUTOTUNE_LOG", "log.csv"},

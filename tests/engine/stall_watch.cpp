@@ -135,4 +135,26 @@ TEST_CASE("a tensor that runs is neither stalled nor late, unless its unit is gi
     CHECK(all.most_urgent().at == 50);
 }
 
+TEST_CASE(
+    "of several timeouts the first one ends a unit, and of those that wait the first is urgent") {
+    pending_table table{record_head{}};
+    const auto add = [&](const char* name, time_point limit) {
+        pending_tensor t;
+        t.limit = limit;
+        REQUIRE(table.add(name, std::move(t)) != nullptr);
+    };
+    CHECK(table.first_limit() == never);
+    add("none", never);
+    CHECK(table.first_limit() == never);
+    add("first", 1000 * s);
+    for (int i = 1; i < 20; ++i) {  // a table of names has no order
+        add(std::to_string(i).c_str(), (1000 + i) * s);
+        CHECK(table.first_limit() == 1000 * s);
+        CHECK(table.most_urgent().name == "first");
+    }
+    (void)table.take("first");
+    CHECK(table.first_limit() == 1001 * s);
+    CHECK(table.most_urgent().name == "1");
+}
+
 }  // namespace stall_watch_tests

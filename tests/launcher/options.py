@@ -104,7 +104,8 @@ class Options(CommandLine):
             self.assertEqual(ended.stdout.count(f" HVD_{variable}={value} "), 2, ended.stdout)
         ended = self.run_it("-np", 2, "--autotune", "--fusion-threshold-mb", 1, "printenv", "HVD_ENGINE_FUSION_THRESHOLD")
         self.assertEqual(sorted(ended.stdout.splitlines()), ["[0]<stdout>:1MiB", "[1]<stdout>:1MiB"])
-        for words, text in {("--fusion-threshold-mb", "64MB"): "from 0 to 1048576", ("--cycle-time-ms", "-1"): "from 0 to 2592000000", ("--cache-capacity", "0x9"): "whole number",
+        for words, text in {("--fusion-threshold-mb", "64MB"): "from 0 to 1048576", ("--cycle-time-ms", "-1"): "from 0 to 2592000000",
+                            ("--cycle-time-ms", "2592000000.5"): "from 0 to 2592000000", ("--stall-check-warning-time-seconds", 2592001): "from 0 to 2592000", ("--cache-capacity", "0x9"): "whole number",
                             ("--timeline-filename", ""): "value", ("--config-file", "absent.yaml"): "cannot be read"}.items():
             self.assert_refused(["-np", 2, *words, "./train"], words[0], text)
 

@@ -104,6 +104,12 @@ TEST_CASE("a host rests when three of its slots have failed in a row, and not be
     all.note_failure(2, "a", 0, 5);
     for (int slot = 1; slot < 4; ++slot) CHECK(all.free_at(slot, "a") == 35);
     CHECK(all.free_at(3, "b") < 0);
+    SUBCASE("and once more when as many have failed again") {
+        for (int slot = 0; slot < 2; ++slot) all.note_failure(slot, "a", 0, 100);
+        CHECK(all.free_at(3, "a") == 35);
+        all.note_failure(2, "a", 0, 110);
+        CHECK(all.free_at(3, "a") == 140);
+    }
     SUBCASE("a process that has lived long ends the row") {
         all.note_failure(5, "b", 0, 0);
         all.note_failure(6, "b", 0, 0);
@@ -374,6 +380,22 @@ TEST_CASE("a discovery script that hangs is killed, and asked again") {
         CHECK(::kill(shell, 0) != 0);
         now += 31;
     }
+}
+
+TEST_CASE("a discovery script is empty since the first answer without hosts after one with some") {
+    const hvd_test::temporary_directory folder;
+    const std::string runs = (folder / "runs").string();
+    discovery asked("echo >> " + runs + "; [ $(wc -l < " + runs + ") = 2 ] && echo a; true", 1);
+    const auto run = [&](double now) {
+        CHECK_FALSE(asked.look(now));
+        while (!asked.look(now)) ::poll(nullptr, 0, 2);
+        return asked.empty_for();
+    };
+    CHECK(run(0) == 0);
+    CHECK(run(10) == 0);
+    REQUIRE(asked.why().empty());
+    CHECK(run(20) == 0);
+    CHECK(run(25) == 5);
 }
 
 TEST_CASE("a discovery script that fails in silence has none of the words of an earlier run") {

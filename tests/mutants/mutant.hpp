@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <optional>
 #include <type_traits>
 
 // plant.py copies this header into a planted tree, where mutated lines ask which mutant is on.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Copies a checkout and plants the mutants of list.json in it: plant.py SOURCE_TREE DESTINATION
+"""Copies a checkout and plants the mutants of list.json in it: plant.py SOURCE_TREE DESTINATION [LIST...]
 
-Files whose content is as before keep their time, so that a build in DESTINATION compiles again only what needs it."""
+Other lists may be named, whose numbers differ. Files whose content is as before keep their time, so that a build in DESTINATION compiles again only what needs it."""
 
 import json
 import os
@@ -70,9 +70,9 @@ def write(path, text):
         path.write_text(text)
 
 
-def main(source, destination):
+def main(source, destination, *lists):
     source, destination = pathlib.Path(source).resolve(), pathlib.Path(destination).resolve()
-    mutants = json.loads((HERE / "list.json").read_text())["mutants"]
+    mutants = [mutant for name in lists or [HERE / "list.json"] for mutant in json.loads(pathlib.Path(name).read_text())["mutants"]]
     texts, all_gone = {HEADER: (HERE / "mutant.hpp").read_text()}, []
     for name in sorted({mutant["file"] for mutant in mutants}):
         text, gone = planted(source, name, [mutant for mutant in mutants if mutant["file"] == name])

@@ -5,12 +5,15 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
 #include <hvd/data/service/protocol.hpp>
 #include <hvd/elastic.hpp>
 #include <hvd/engine/negotiation/negotiator.hpp>
+#include <hvd/transport/tcp/rendezvous.hpp>
+#include <hvd/transport/tcp/rendezvous_client.hpp>
 #if defined(HVD_TEST_OPENSSL)
 #include <hvd/interop/openssl.hpp>
 #endif
@@ -75,6 +78,63 @@ std::vector<std::uint8_t> frame_of(const Message& said, std::size_t more_bytes) 
     for (std::size_t i = 0; i < 4; ++i) frame[i] = std::uint8_t(bytes >> (8 * i));
     std::memcpy(frame.data() + 4, &said, sizeof said);
     return frame;
+}
+
+// The other side of a connection that a rank or a rendezvous makes: it knows the secret.
+void answer(handshake talk, const descriptor& socket, std::span<const std::uint8_t> said) {
+    for (int i = 0; i < 1000; ++i) {
+        const handshake::state now = talk.advance(socket);
+        if (now == handshake::state::refused) return;
+        if (now == handshake::state::done) break;
+        pollfd p{socket.number(), short(talk.wants_to_write() ? POLLOUT : POLLIN), 0};
+        ::poll(&p, 1, 1);
+    }
+    (void)!::send(socket.number(), said.data(), said.size(), MSG_NOSIGNAL);
+}
+
+// A rank hears a rendezvous, and a rendezvous a rank.
+void meet(FuzzedDataProvider& from) {
+    const host_address here = host_address::loopback();
+    const int size = from.ConsumeIntegralInRange(1, 3);
+    const auto soon = [] { return now() + 20 * tuning::millisecond; };
+    if (from.ConsumeBool()) {
+        rendezvous_answer said;
+        said.accepted = from.ConsumeIntegralInRange<std::uint16_t>(0, 1);
+        said.size = from.ConsumeIntegralInRange<std::uint32_t>(0, 4);
+        const auto more = from.ConsumeIntegralInRange<std::size_t>(0, 4) * sizeof(listening_place);
+        std::vector<std::uint8_t> bytes = frame_of(said, more + from.ConsumeIntegral<bool>());
+        if (from.ConsumeBool()) bytes = from.ConsumeRemainingBytes<std::uint8_t>();
+        const listening_socket listener(-1, 0, {&here, 1});
+        const std::jthread server([&] {
+            descriptor socket;
+            for (int i = 0; i < 100 && !(socket = listener.accept()); ++i)
+                sleep_for(tuning::millisecond / 10);
+            if (socket) answer(handshake(secret, rendezvous_rank, -1), socket, bytes);
+        });
+        try {
+            const message place = text("127.0.0.1:", listener.port());
+            const job_table got = rendezvous_client(place, 0, size, secret).meet({}, soon());
+            require(got.places.size() == std::size_t(size));
+        } catch (const hvd::error&) {
+        }
+        return;
+    }
+    registration said;
+    said.version += from.ConsumeIntegralInRange<std::uint32_t>(0, 1);
+    said.size = from.ConsumeIntegralInRange(0, 3);
+    const int rank = from.ConsumeIntegralInRange(0, 3);
+    std::vector<std::uint8_t> bytes = frame_of(said, from.ConsumeIntegral<bool>());
+    if (from.ConsumeBool()) bytes = from.ConsumeRemainingBytes<std::uint8_t>();
+    rendezvous_server server(0, size, secret, hvd::time_span::of_nanoseconds(20'000'000), -1,
+                             {&here, 1});
+    const std::jthread client([&] {
+        const descriptor socket = begin_connect(here, server.port());
+        if (socket) answer(handshake(secret, rank, rendezvous_rank), socket, bytes);
+    });
+    try {
+        server.serve();
+    } catch (const hvd::error&) {
+    }
 }
 
 std::vector<std::uint8_t> work_with(FuzzedDataProvider& from) {
@@ -461,7 +521,7 @@ void send_data(FuzzedDataProvider& from) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     FuzzedDataProvider from(data, size);
     static const char* const chosen = std::getenv("HVD_FUZZ_ONLY");  // the number of one of them
-    const int any = from.ConsumeIntegralInRange(0, 8);
+    const int any = from.ConsumeIntegralInRange(0, 9);
     switch (chosen == nullptr ? any : std::atoi(chosen)) {
         case 0: greet(from); break;
         case 1: join(from); break;
@@ -471,6 +531,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         case 5: show_in_memory(from); break;
         case 6: negotiate(from); break;
         case 7: send_data(from); break;
+        case 8: meet(from); break;
         default: send_plain(from);
     }
     return 0;

@@ -280,6 +280,27 @@ TEST_CASE("a frame that is cut off fills no message") {
     CHECK(why_lost(a) == "rank 1 is gone (its connection was closed)");
 }
 
+TEST_CASE("a probe behind data that nobody asked for is no notice, and the data comes") {
+    pair_of_sockets ends;
+    plain_wire wire(std::move(ends.socket[0]));
+    frame_reader in;
+    in.set_up();
+    const std::uint32_t data[4] = {8, std::uint32_t(frame::kind::last), 11, 12},
+                        probe[2] = {0, std::uint32_t(frame::kind::probe)};
+    for (int i = 0; i < 2; ++i) {
+        say(ends.socket[1], data, sizeof data);
+        say(ends.socket[1], probe, sizeof probe);
+    }
+    failure_notice news;
+    CHECK_FALSE(in.take_notice(wire, news));
+    std::uint32_t got[4] = {};
+    for (int i = 0; i < 2; ++i) in.add(reinterpret_cast<std::byte*>(got + 2 * i), 8);
+    in.pull(wire);
+    CHECK(in.is_idle());
+    CHECK(std::vector(got, got + 4) == std::vector<std::uint32_t>{11, 12, 11, 12});
+    CHECK_FALSE(in.take_notice(wire, news));
+}
+
 namespace {
 
 // Notes the frames that are written, and takes as many bytes as it is told.
@@ -351,24 +372,26 @@ TEST_CASE("after a cancel the peer gets the old bytes of the frame that is under
     // Within the head of the frame, at its end, and within the data.
     for (const std::size_t gone : {std::size_t(1), sizeof(frame), std::size_t(500)}) {
         CAPTURE(gone);
-        std::fill(data.begin(), data.end(), std::byte(1));
         frame_writer out;
-        narrow_wire wire{.room = gone};
-        out.add(data.data(), data.size());
-        out.push(wire);
-        out.cancel();
-        std::fill(data.begin(), data.end(), std::byte(2));
-        for (int i = 0; i < 2; ++i) {
-            wire.room = 200;
+        for (int message = 0; message < 2; ++message) {
+            std::fill(data.begin(), data.end(), std::byte(1));
+            narrow_wire wire{.room = gone};
+            out.add(data.data(), data.size());
             out.push(wire);
-            out.cancel();  // a second time
+            out.cancel();
+            std::fill(data.begin(), data.end(), std::byte(2));
+            for (int i = 0; i < 2; ++i) {
+                wire.room = 200;
+                out.push(wire);
+                out.cancel();  // a second time
+            }
+            wire.room = SIZE_MAX;
+            out.push(wire);
+            REQUIRE(wire.written.size() == sizeof(frame) + data.size());
+            CHECK(std::count(wire.written.begin() + sizeof(frame), wire.written.end(),
+                             std::byte(1)) == 1000);
+            CHECK(!out.has_work());
         }
-        wire.room = SIZE_MAX;
-        out.push(wire);
-        REQUIRE(wire.written.size() == sizeof(frame) + data.size());
-        CHECK(std::count(wire.written.begin() + sizeof(frame), wire.written.end(), std::byte(1)) ==
-              1000);
-        CHECK(!out.has_work());
     }
 }
 

@@ -309,6 +309,24 @@ TEST_CASE("a greeting that is changed on its way is refused, each byte of it") {
     }
 }
 
+TEST_CASE("a greeting of a rank above the largest number is refused, and that number is a rank") {
+    const shared_secret secret = new_secret();
+    for (const unsigned highest : {0x7fu, 0x80u, 0xffu}) {
+        CAPTURE(highest);
+        descriptor ends[2];
+        hvd_test::open_both_ends(ends);
+        handshake peer(secret, 0, -1);
+        std::vector<std::byte> greeting(36, std::byte(0xff));
+        std::memcpy(greeting.data(), "hvd lnk\x03", 8);
+        greeting[11] = std::byte(highest);
+        REQUIRE(send_some(ends[1], greeting.data(), greeting.size()) == 36);
+        const bool is_rank = highest == 0x7f;
+        CHECK((peer.advance(ends[0]) == handshake::state::goes_on) == is_rank);
+        if (is_rank) CHECK(peer.peer() == INT32_MAX);
+        else CHECK(std::string(peer.reason()) == "it gives a rank that does not exist");
+    }
+}
+
 TEST_CASE("a proof that is not the rank's own is refused by the side that accepts") {
     struct forgery {
         const char* what;
@@ -749,6 +767,14 @@ TEST_CASE("without descriptors there is an error at once, and everybody hears it
         CHECK_THROWS_WITH_AS(c.prepare(wanted), "hvd: socket failed on rank 1: Too many open files",
                              hvd::usage_error);
     }
+    SUBCASE("the rank that comes to the rendezvous") {
+        const listening_socket listener(0);
+        dial to_it(secret, 1, rendezvous_rank, 1);
+        leave(0);
+        const time_point soon = now() + 200 * tuning::millisecond;
+        CHECK_THROWS_WITH_AS(to_it.to(host_address::loopback(), listener.port(), soon, soon),
+                             "hvd: socket failed on rank 1: Too many open files", hvd::usage_error);
+    }
     SUBCASE("the rank that is waited for") {
         const listening_socket listener(0);
         pending_connections waiting(secret, 0);
@@ -779,6 +805,60 @@ TEST_CASE("without descriptors there is an error at once, and everybody hears it
     CHECK(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
+// The sanitizers need descriptors themselves.
+TEST_CASE("a rank without descriptors tells the others why, each time by one that it has kept" *
+          doctest::skip(hvd_test::under_asan || hvd_test::under_tsan)) {
+    const shared_secret secret = new_secret();
+    listening_socket listener(0);
+    std::vector<listening_place> places(2, place_with(listener.port()));
+    job_connections rank0(0, secret, std::move(listener), places);
+    const auto open_one = [] { return descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); };
+    descriptor of_rank1 = open_one();
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const rlimit few{100, before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    std::vector<descriptor> taken;
+    for (std::uint64_t context = 1; context <= 3; ++context) {
+        CAPTURE(context);
+        while (descriptor one = open_one()) taken.push_back(std::move(one));
+        of_rank1 = descriptor();
+        outgoing_connection rank1(secret, 1, 0, places[0], true, context);
+        const auto go_on = [&] {
+            pollfd wanted{};
+            if (of_rank1 || !rank1.prepare(wanted)) return;
+            ::poll(&wanted, 1, 0);
+            if (rank1.advance(wanted.revents != 0)) of_rank1 = rank1.take();
+        };
+        go_on();
+        std::string why;
+        const int both[] = {0, 1};
+        try {
+            rank0.connect(
+                context, both, now() + 5 * tuning::second, true,
+                [&] {
+                    go_on();
+                    return false;
+                },
+                [] { return false; });
+        } catch (const hvd::usage_error& e) {
+            why = e.what();
+        }
+        CHECK(why == "hvd: accept failed on rank 0: Too many open files");
+        for (int i = 0; i < 1000 && !of_rank1; ++i) go_on();
+        REQUIRE(of_rank1);
+        frame_reader in;
+        in.set_up();
+        failure_notice news;
+        plain_wire wire(std::move(of_rank1));
+        REQUIRE(in.take_notice(wire, news));
+        CHECK(std::string(news.text) == why);
+        wire = plain_wire();
+        of_rank1 = open_one();
+    }
+    CHECK(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
 TEST_CASE("ranks that disagree about the job end the rendezvous for all, with the reason") {
     const shared_secret secret = new_secret();
     SUBCASE("about its size") {
@@ -787,6 +867,17 @@ TEST_CASE("ranks that disagree about the job end the rendezvous for all, with th
         CHECK(has(come(s.place(), 1, 2, secret).failure, "and it has 3"));
         CHECK(s.end().peers == std::vector<int>{1});
         CHECK(has(refusal(first), "rank 1 says that the job has 2 ranks"));
+    }
+    SUBCASE("about the version of the protocol") {
+        served s(2, secret, 2s);
+        framed_socket rank(rendezvous_rank, proved(s.server.port(), 1, secret));
+        registration r;
+        r.version = registration::current + 1;
+        r.size = 2;
+        rank.queue(wire_bytes(r));
+        rank.flush();
+        CHECK(has(s.end().failure, "rank 1 speaks another version of the protocol"));
+        CHECK(has(refusal(rank), "hvdrun, must be of one version of hvd"));
     }
     SUBCASE("about a rank") {
         served s(3, secret, 20s);
@@ -846,6 +937,22 @@ TEST_CASE("a rank that announces more than a registration is refused before it h
     const outcome& ended = s.end();
     CHECK(has(ended.failure, "rank 1 speaks another version"));
     CHECK(has(ended.failure, "hvdrun, must be of one version of hvd"));
+}
+
+TEST_CASE("after a message that is too long there is none, though others came before it") {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+    const descriptor other(ends[1]);
+    framed_socket link(0, descriptor(ends[0]), 8);
+    const std::byte sent[] = {std::byte(1), {}, {}, {}, std::byte(7), std::byte(9), {}, {}, {}};
+    send_some(other, sent, sizeof sent);
+    link.fill();
+    std::span<const std::byte> bytes;
+    REQUIRE(link.next(bytes));
+    CHECK_FALSE(link.next(bytes));
+    CHECK_FALSE(link.is_open());
+    link.fill();
+    CHECK_FALSE(link.next(bytes));
 }
 
 TEST_CASE("a rendezvous that is stopped tells the ranks") {

@@ -115,6 +115,22 @@ TEST_CASE("the rank that is in a call for the shortest time came last, and other
     CHECK(lateness().remark().empty());
 }
 
+TEST_CASE("late ranks are counted by name up to a number of names, and long ones by their begin") {
+    lateness late;
+    const std::int64_t took[] = {5, 10};
+    const std::string name(60, 'a');
+    for (int i = 0; i < 3; ++i) late.add(name, took, 2);
+    REQUIRE(late.by_name().size() == 1);
+    CHECK(late.by_name()[0].by_rank[0].calls == 3);
+    REQUIRE(late.by_rank_of(name).size() == 2);
+    CHECK(late.by_rank_of(name)[0].calls == 3);
+    for (std::size_t i = 1; i < lateness::most_names + 5; ++i) late.add(std::to_string(i), took, 2);
+    CHECK(late.by_name().size() == lateness::most_names);
+    CHECK(late.by_rank_of(std::to_string(lateness::most_names - 1))[0].calls == 1);
+    CHECK(late.by_rank_of(std::to_string(lateness::most_names)).empty());
+    CHECK(late.by_rank()[0].calls == lateness::most_names + 7);  // without their names
+}
+
 TEST_CASE("the slowest rank is that of most of the last 100 steps, whose ends a program may say") {
     lateness late;
     const std::int64_t long_ago[] = {1, 1'000'000}, now_and_then[] = {10, 9}, step[] = {20, 10};

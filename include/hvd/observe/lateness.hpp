@@ -67,6 +67,7 @@ public:
 
     const std::vector<rank_lateness>& by_rank() const { return by_rank_; }
     std::vector<rank_lateness> by_rank_of(std::string_view name) const {
+        name = name.substr(0, sizeof of_name::name - 1);
         for (const of_name& n : names_)
             if (name == n.name) return n.by_rank;
         return {};

@@ -20,7 +20,8 @@ inline constexpr const char* place_names[] = {"threads", "node", "nodes",
 // A killed rank and one that exits are gone. A stopped one is stopped by a signal at any
 // instruction; on threads only its thread is. `leaves` and `throws` destroy the communicator, the
 // latter while an exception unwinds. `cut` pulls the cable of the rank's host. A rank without
-// descriptors can open none during the call.
+// descriptors can open none during the call, one without file size makes no file larger, and one
+// without address space maps nothing more.
 enum class kind {
     killed,
     stopped,
@@ -30,11 +31,21 @@ enum class kind {
     throws,
     exits,
     cut,
-    without_descriptors
+    without_descriptors,
+    without_file_size,
+    without_address_space
 };
-inline constexpr const char* kind_names[] = {"is killed",     "is stopped",   "is delayed",
-                                             "has no memory", "leaves",       "throws",
-                                             "exits",         "has no cable", "has no descriptors"};
+inline constexpr const char* kind_names[] = {"is killed",
+                                             "is stopped",
+                                             "is delayed",
+                                             "has no memory",
+                                             "leaves",
+                                             "throws",
+                                             "exits",
+                                             "has no cable",
+                                             "has no descriptors",
+                                             "has no file size",
+                                             "has no address space"};
 
 // The place of a delay in a call.
 enum class point { before, on_begin, on_end, callable };
@@ -278,7 +289,7 @@ inline void plan::add_fault(dice& d, int rank) {
     fault f{};
     // Open MPI ends the process of a rank whose peer on another host died, so that it can't tell.
     const int dies = place == place::threads || place == place::hosts ? 0 : 10,
-              cut = place == place::hosts ? 15 : 0, descriptors = is_on_tcp() ? 20 : 0;
+              cut = place == place::hosts ? 15 : 0, limits = is_on_tcp() ? 20 : 0;
     f.what = d.pick<kind>({{kind::killed, 2 * dies},
                            {kind::exits, dies},
                            {kind::stopped, 40},
@@ -287,7 +298,9 @@ inline void plan::add_fault(dice& d, int rank) {
                            {kind::leaves, 5},
                            {kind::throws, 5},
                            {kind::cut, cut},
-                           {kind::without_descriptors, descriptors}});
+                           {kind::without_descriptors, limits},
+                           {kind::without_file_size, limits / 2},
+                           {kind::without_address_space, limits / 2}});
     f.rank = rank;
     const step& at = steps[std::size_t(d.between(0, std::int64_t(steps.size()) - 1))];
     f.call = at.first + int(d.between(0, at.repeats - 1));

@@ -194,6 +194,7 @@ private:
             failure = std::current_exception();
         }
         in_call = false;
+        striker_.lift_limits();
         judge_time(s, start);
         if (failure) judge(s, failure);
         else judge_success(s);
@@ -205,6 +206,7 @@ private:
         in_call = true;
         f();
         in_call = false;
+        striker_.lift_limits();
     }
 
     float* area(const step& s, int index) const {
@@ -550,7 +552,7 @@ private:
             refused = !of_peers || std::strstr(e.what(), "refused it") != nullptr;
         } catch (const std::bad_alloc&) {
             note(s, "bad_alloc", "");
-            if (!struck(rank_, kind::without_memory))
+            if (!struck(rank_, kind::without_memory) && !struck(rank_, kind::without_address_space))
                 word_.fail("call ", number_, " threw bad_alloc, where memory was not refused");
             refused = true;
         } catch (const std::exception& e) {
@@ -573,7 +575,9 @@ private:
     }
 
     void judge_error(const hvd::error& e, bool of_peers) {
-        const bool memory = any_struck(kind::without_memory);
+        const bool memory = any_struck(kind::without_memory) ||
+                            any_struck(kind::without_address_space) ||
+                            any_struck(kind::without_file_size);
         const bool of_descriptors = std::strstr(e.what(), "Too many open files") != nullptr &&
                                     any_struck(kind::without_descriptors);
         if (!of_peers) {

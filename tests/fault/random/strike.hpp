@@ -84,18 +84,22 @@ public:
         has_timer_ = false;
         allocations_left = 0;
         limit_descriptors(false);
+        lift_limits();
         fault_.reset();
     }
 
     void enter(int number) {
         number_ = number;
         limit_descriptors(false);
+        lift_limits();
         if (!fault_ || fault_->call != number) return;
         if (fault_->what == kind::without_memory) allocations_left = fault_->allocation;
         if (fault_->what == kind::without_descriptors) {
             mine_.struck = now();
             limit_descriptors(true);
         }
+        if (fault_->what == kind::without_file_size) limit(RLIMIT_FSIZE, 0);
+        if (fault_->what == kind::without_address_space) limit(RLIMIT_AS, mapped_bytes());
         if (fault_->what == kind::cut) {
             mine_.struck = now();
             mine_.cut = 1;
@@ -105,6 +109,12 @@ public:
         itimerspec when{};
         when.it_value = {fault_->after / 1'000'000'000, fault_->after % 1'000'000'000};
         timer_settime(timer_, 0, &when, nullptr);
+    }
+
+    // The test itself maps memory and writes files.
+    void lift_limits() {
+        if (limited_) setrlimit(*limited_, &before_);
+        limited_.reset();
     }
 
     // Called at each place where a rank may be delayed.
@@ -149,6 +159,21 @@ private:
         setrlimit(RLIMIT_NOFILE, &few);
     }
 
+    void limit(__rlimit_resource what, rlim_t most) {
+        mine_.struck = now();
+        getrlimit(what, &before_);
+        const rlimit few{most, before_.rlim_max};
+        setrlimit(what, &few);
+        limited_ = what;
+    }
+    static rlim_t mapped_bytes() {
+        char text[200] = {};
+        const int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+        if (read(file, text, sizeof text - 1) <= 0) std::abort();
+        close(file);
+        return std::strtoull(text, nullptr, 10) * rlim_t(sysconf(_SC_PAGESIZE));
+    }
+
     bool is_signal() const { return fault_->what == kind::killed || fault_->what == kind::stopped; }
 
     // In a signal handler, at any instruction of the rank.
@@ -178,7 +203,8 @@ private:
     bool has_timer_ = false;
     bool is_limited_ = false;
     std::vector<int> fillers_;
-    rlimit descriptors_{};
+    rlimit descriptors_{}, before_{};
+    std::optional<__rlimit_resource> limited_;
 };
 
 // The observer of a communicator, which passes on where calls begin and end.
