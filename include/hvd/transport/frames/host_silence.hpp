@@ -11,8 +11,9 @@ namespace hvd::inline v0::detail {
 // Finds out if the host at the other end of a connection is silent. The system of a host
 // acknowledges what comes, also for a process that is busy or stopped, so a host that acknowledges
 // nothing for some time is gone. The system itself would end the connection only later, or also
-// because the peer does not read. Where many processes share a processor, acknowledgements come late,
-// and this process looks seldom: it has watched for some time before it takes the host for gone.
+// because the peer does not read. Where many processes share a processor, acknowledgements come
+// late, and this process looks seldom: it has watched for some time before it takes the host for
+// gone.
 class host_silence {
 public:
     // True if the host is gone. Called again and again while the peer is waited for.
