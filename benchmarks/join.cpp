@@ -3,16 +3,19 @@
 
 // One rank of a job of hvd::tcp that joins and does little more: join.py starts all of them.
 #include <dirent.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
+#include <hvd/elastic.hpp>
 #include <hvd/tcp.hpp>
 #include <nlohmann/json.hpp>
 
@@ -62,16 +65,60 @@ double time_of(hvd::communicator<hvd::tcp>& comm, std::size_t bytes, int rounds)
     return times[std::size_t(rounds / 2)];
 }
 
+// An elastic job whose last ranks die at once after some steps. The others tell how long it takes
+// them from then to the first commit without those.
+void lose(int dying) {
+    constexpr int steps_before = 10, steps = 15;
+    const auto begin = steady_clock::now();
+    int done = 0, size = 0;
+    double joined = 0, recovered = 0;
+    auto last = begin;
+    hvd::elastic::state state(done);
+    hvd::elastic::run(state, [&](auto& comm) {
+        if (size == 0) {
+            size = comm.size();
+            joined = seconds(steady_clock::now() - begin).count();
+        }
+        const bool dies = comm.size() == size && comm.rank() >= size - dying;
+        while (done < steps) {
+            if (done == steps_before && comm.size() == size) {
+                std::this_thread::sleep_for(seconds(3));  // until all have ended the last commit
+                if (dies) raise(SIGKILL);
+                last = steady_clock::now();
+            }
+            std::vector<float> data(256, 1);
+            comm.allreduce(data, hvd::sum);
+            ++done;
+            state.commit();
+            if (comm.size() < size && recovered == 0)
+                recovered = seconds(steady_clock::now() - last).count();
+        }
+        std::vector<double> longest{joined, recovered};
+        comm.allreduce(longest, hvd::max);
+        if (comm.rank() == 0)
+            fmt::print("{}\n", nlohmann::json{{"ranks", size},
+                                              {"left", comm.size()},
+                                              {"joined", longest[0]},
+                                              {"recovered", longest[1]}}
+                                   .dump());
+    });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     std::vector<std::size_t> sizes;
-    int rounds = 15;
+    int rounds = 15, dying = 0;
     CLI::App app("A rank that joins a job, and no more unless --bytes is given.", "join");
     app.add_option("--bytes", sizes, "times an allreduce of each")
         ->transform(CLI::AsSizeValue(false));
     app.add_option("--rounds", rounds, "of each")->check(CLI::PositiveNumber);
+    app.add_option("--lose", dying, "the last ranks of an elastic job die: so many");
     CLI11_PARSE(app, argc, argv);
+    if (dying > 0) {
+        lose(dying);
+        return 0;
+    }
     const auto begin = steady_clock::now();
     auto comm = hvd::communicator<hvd::tcp>::world();
     const double joined = seconds(steady_clock::now() - begin).count();

@@ -31,7 +31,7 @@ const std::map<std::string, double> device_rates{
 struct options {
     std::string model = "resnet101", how = "overlapped", json;
     std::size_t bucket = std::size_t(25) << 20, bytes = 0;
-    double gigabits = 25, rate = 0, loss = 0, slow_rank = 1, ring = 0, least_share = 0;
+    double gigabits = 25, rate = 0, loss = 0, slow_rank = 1, least_share = 0;
     bool bf16 = false, flat = false, check = false;
     int steps = 2;
     simulated::platform machine;
@@ -91,23 +91,6 @@ double shortest_step(const model& m, const options& o, double step, std::size_t 
         shortest = std::max(shortest, m.ready[i] * step + crosses);
     }
     return shortest;
-}
-
-// A step with rings among all GPUs, by arithmetic: no code of hvd runs. A ring passes each cable
-// once, and its 2 (n - 1) rounds take `o.ring` seconds each beside the data. Gradients that came
-// during a ring are those of the next one, up to a bucket; a longer tensor has a ring of its own.
-double step_of_rings(const model& m, const options& o, double step, std::size_t element_bytes) {
-    const double n = o.machine.ranks;
-    double time = 0;
-    for (std::size_t i = 0; i < m.counts.size();) {
-        time = std::max(time, m.ready[i] * step);
-        std::size_t bytes = m.counts[i++] * element_bytes;
-        while (i < m.counts.size() && m.ready[i] * step <= time &&
-               bytes + m.counts[i] * element_bytes <= o.bucket)
-            bytes += m.counts[i++] * element_bytes;
-        time += 2 * (n - 1) * (o.ring + double(bytes) / n / o.machine.cable);
-    }
-    return std::max(time, step);
 }
 
 // The communicators of the ranks. Those of a node are there twice, since the first and the last
@@ -289,6 +272,90 @@ private:
     std::size_t begun_ = 0, complete_ = 0;
 };
 
+// A step with the algorithm of the published system on this machine, without hvd: a ring of all
+// GPUs, in which each average takes 2 (n - 1) rounds. Gradients that came during an average are
+// those of the next one, up to a bucket, and a tensor is never cut. The first rank that ends an
+// average says for all what the next one has.
+class ring {
+public:
+    ring(simulated::machine& m, const model& gradients, const options& o, std::size_t element_bytes)
+        : machine_(m),
+          gradients_(gradients),
+          most_(double(o.bucket) / double(element_bytes)),
+          element_bytes_(double(element_bytes)),
+          inbox_(m.states.size()) {}
+
+    void step(int rank, double time) {
+        for (std::size_t i = 0, next = 0; next < gradients_.counts.size(); ++i) {
+            compute_until(rank, gradients_.ready[next] * time);
+            if (i == averages_.size()) averages_.push_back(choose(next, time));
+            next = averages_[i].end;
+            const double bytes = averages_[i].elements * element_bytes_ / size();
+            for (int round = 0; round < 2 * (int(size()) - 1); ++round) pass_on(rank, bytes);
+        }
+        compute_until(rank, time);
+    }
+
+private:
+    struct part {
+        std::size_t end;
+        double elements;
+    };
+
+    double size() const { return double(machine_.what.ranks); }
+    simulated::rank_state& state(int rank) { return machine_.states[std::size_t(rank)]; }
+
+    part choose(std::size_t next, double time) const {
+        part chosen{next + 1, double(gradients_.counts[next])};
+        while (chosen.end < gradients_.counts.size() &&
+               gradients_.ready[chosen.end] * time <= simulated::now() &&
+               chosen.elements + double(gradients_.counts[chosen.end]) <= most_)
+            chosen.elements += double(gradients_.counts[chosen.end++]);
+        return chosen;
+    }
+
+    void compute_until(int rank, double end) {
+        while (simulated::now() < end) state(rank).wait_until(end);
+    }
+
+    void pass_on(int rank, double bytes) {
+        const int right = (rank + 1) % machine_.what.ranks;
+        inbox_[std::size_t(right)].push_back(machine_.transfer(rank, right, bytes));
+        state(right).wake();
+        auto& mine = inbox_[std::size_t(rank)];
+        while (mine.empty()) state(rank).wait_until(simulated::forever);
+        const double comes = mine.front();
+        mine.pop_front();
+        compute_until(rank, comes);
+    }
+
+    simulated::machine& machine_;
+    const model& gradients_;
+    const double most_, element_bytes_;
+    std::vector<part> averages_;
+    std::vector<simulated::queue<double>> inbox_;  // when messages come
+};
+
+template <class T>
+nlohmann::json train_in_ring(const model& m, const options& o, double alone, double step) {
+    simulated::machine machine(o.machine);
+    ring all(machine, m, o, sizeof(T));
+    double time = 0;
+    simulated::run(machine, [&](int rank) {
+        all.step(rank, step);
+        time = std::max(time, simulated::now());
+    });
+    return {{"model", o.model},
+            {"ranks", o.machine.ranks},
+            {"how", o.how},
+            {"gigabits", o.gigabits},
+            {"seconds", time},
+            {"efficiency", alone / time},
+            {"limit", alone / shortest_step(m, o, alone, sizeof(T))},
+            {"messages", machine.states[0].messages},
+            {"loss", o.loss}};
+}
+
 // Sums of a few sizes; returns the number of wrong elements.
 std::size_t check(options o) {
     o.machine.counted = 1;
@@ -315,10 +382,7 @@ nlohmann::json train(const options& o) {
     const model m(o.model);
     const double alone = 64 / (o.rate > 0 ? o.rate : device_rates.at(o.model));
     const double step = alone * (1 + o.loss);
-    if (o.ring > 0)
-        return {{"model", o.model},
-                {"ranks", o.machine.ranks},
-                {"efficiency", alone / step_of_rings(m, o, step, sizeof(T))}};
+    if (o.how == "ring") return train_in_ring<T>(m, o, alone, step);
     simulated::machine machine(o.machine);
     const connections all(machine, o.flat);
     std::vector<bucket> buckets = buckets_of(m, o, sizeof(T));
@@ -365,8 +429,10 @@ void add_options(CLI::App& app, options& o) {
     app.add_option("--ranks", o.machine.ranks, "GPUs, a multiple of --per-node");
     app.add_option("--per-node", o.machine.per_node)->check(CLI::PositiveNumber);
     app.add_option("--gigabits", o.gigabits, "of each node's cable")->check(CLI::PositiveNumber);
-    app.add_option("--how", o.how, "calls after the backward pass, one call, or during it")
-        ->check(CLI::IsMember({"plain", "fused", "overlapped"}));
+    app.add_option("--how", o.how,
+                   "calls after the backward pass, one call, or during it; "
+                   "or a ring of all GPUs during it, without hvd")
+        ->check(CLI::IsMember({"plain", "fused", "overlapped", "ring"}));
     app.add_option("--bucket", o.bucket, "bytes that are averaged at once during the backward pass")
         ->transform(CLI::AsSizeValue(false));
     app.add_option("--bytes", o.bytes, "one allreduce of so many bytes, and no model")
@@ -377,8 +443,8 @@ void add_options(CLI::App& app, options& o) {
         ->check(CLI::PositiveNumber);
     app.add_option("--rate", o.rate, "images a second of one GPU (0: the model's)");
     app.add_option("--loss", o.loss, "what a step of several GPUs takes longer but for hvd");
-    app.add_option("--ring", o.ring, "arithmetic of a ring of all GPUs: seconds of each round");
     app.add_option("--latency", o.machine.latency, "seconds of a cable");
+    app.add_option("--lane-latency", o.machine.lane_latency, "seconds inside a node");
     app.add_option("--lane", o.machine.lane, "bytes a second from a GPU to others of its node");
     app.add_option("--overhead", o.machine.overhead, "seconds of the processor for each message");
     app.add_option("--slow-rank", o.slow_rank, "the last rank computes so many times longer");
