@@ -61,4 +61,17 @@ TEST_CASE("without kernels plans that pack nothing work") {
     });
 }
 
+TEST_CASE("without kernels tensors of two types are scaled, each by NCCL's sum of its own type") {
+    on_gpus([](auto& gpus) {
+        const tensor<float> a{1, 2};
+        const tensor<double> b{3, 4};
+        auto scaled = gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum,
+                                          {.prescale = 0.25, .pack_below = 0});
+        scaled.run();
+        const double n = gpus.size();
+        CHECK(a.values() == std::vector<float>{0.25f * float(n), 0.5f * float(n)});
+        CHECK(b.values() == std::vector<double>{0.75 * n, 1.0 * n});
+    });
+}
+
 }  // namespace kernels_absent_tests
