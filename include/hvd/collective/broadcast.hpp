@@ -180,7 +180,7 @@ private:
             endpoint->broadcast(out.data(), out.size(), r.rank);
         } else {
             broadcast_call<In, Out> call(in, out, r, own().rank(), own().size(), o);
-            run_call(self(), call, o);
+            run_rooted(self(), call, o);
         }
     }
 
