@@ -175,8 +175,7 @@ public:
     }
 
 protected:
-    static constexpr std::uint64_t last_kept = tuning::steps_kept - 1,
-                                   history_factor = 0x9e3779b97f4a7c15u;
+    static constexpr std::uint64_t last_kept = tuning::steps_kept - 1;
 
     // A step goes on by one of these functions in each round.
     using round = bool (shm_barrier::*)();
@@ -201,6 +200,8 @@ protected:
         check_shown_headers();
         if (!agreed && numbers_ == nullptr) look_for_failures();
     }
+    // All ranks have arrived, and their headers are not alike.
+    virtual void look_for_failures() {}
 
     // Nothing else reads the headers of the peers if their digests are that of this rank's.
     [[gnu::cold]] void check_shown_headers() const {
@@ -256,8 +257,6 @@ protected:
         sleepers_.ring([this] { return ready(); });
     }
 
-    // ---- steps at which ranks leave -------------------------------------------------------------
-
     // The other ranks need no more from this one than what it shows. They may wait for it alone, or
     // for all.
     void arrive_alone(bool for_it_alone) { arrive_for(rank_, for_it_alone); }
@@ -277,51 +276,20 @@ protected:
         await_all_at(steps_);
     }
 
-    // A rank that does not know of all failures meets the others: they all learn of them then.
-    bool has_to_meet() const {
-        return failed_ != 0 || region_.failures().count.load_relaxed() != told_;
+    // The header of this rank's call.
+    const call_header& own_entry() const {
+        return slots_[rank_].entry[(calls_ + (peer_ >= 0 && is_message_ ? 1 : 0)) & last_kept];
     }
 
-    const call_header* header_of(int peer) const { return &slots_[peer].entry[calls_ & last_kept]; }
-    bool agrees_with(int peer) const {
-        const step_line &line = line_of(peer), &mine = line_of(rank_);
-        return line.count == mine.count && line.rest == mine.rest && line.signs == mine.signs &&
-               (mine.signs & call_digest::open) == 0;
+    void await_all_at(std::uint64_t step) {
+        awaited_ = offsetof(node_slot, steps) + (step & last_kept) * sizeof(step_line) +
+                   offsetof(step_line, step);
+        least_ = step;
     }
-
-    // Some rank may have left the present call. Ranks that leave for the sake of different roots
-    // wait for nobody with whom they disagree: their later lines show it.
-    void go_apart() {
-        apart = true;
-        if (apart_ == calls_) return;
-        apart_ = calls_;
-        const call_header& mine = slots_[rank_].entry[calls_ & last_kept];
-        history_ = (history_ + std::uint32_t(mine.root) + 1) * history_factor +
-                   std::uint64_t(mine.kind);
-    }
-    // All ranks have arrived at this step.
-    void has_met() { known_ = steps_; }
-
-    // The end of such a step: this rank waits until nobody needs the place of its next line any
-    // more.
-    bool await_room() {
-        begin_alone();
-        if (steps_ + 1 <= known_ + tuning::most_ahead) return false;
-        room_at_ = steps_ + 1 - tuning::most_ahead / 2;
-        await_all_at(room_at_);
-        next_ = &shm_barrier::room_is_made;
+    bool all_at(std::uint64_t step) const {
+        for (int p = 0; p < size_; ++p)
+            if (slots_[p].steps[step & last_kept].step.load() < step) return false;
         return true;
-    }
-    bool room_is_made() {
-        known_ = room_at_;
-        for (int p = 0; p < size_; ++p) {
-            const step_line &theirs = slots_[p].steps[room_at_ & last_kept],
-                            &mine = slots_[rank_].steps[room_at_ & last_kept];
-            const std::uint64_t later = steps_ - room_at_;
-            if (theirs.rest != mine.rest && calls_ > later && !late)
-                find_difference(calls_ - later);
-        }
-        return false;
     }
 
     // All ranks have brought as many chunks through this stage.
@@ -404,149 +372,10 @@ protected:
     node_slot* const slots_;
     sleepers& sleepers_;
     const bool crowded_;
-
-    // ---- calls that fail after others have left them --------------------------------------------
-
-public:
-    // Ranks that have left the call are told when all meet. Until then this rank leaves no call.
-    [[gnu::cold]] void note_failure() noexcept override {
-        if (apart_ != calls_ || failed_ != 0) return;
-        failed_ = found_ != 0 ? found_ : calls_;
-        record_ ^= 1;
-        late_record& r = slots_[rank_].late[record_];
-        r.found.store(0);
-        r.until.store(~std::uint64_t(0));
-        r.failed = failed_;
-        store(r.reason, what_of(std::current_exception()));
-        r.found.store(calls_);
-        history_ = (history_ + std::uint64_t(rank_) + 1) * history_factor + calls_;
-        region_.failures().count.add(1);
-    }
-
-    [[gnu::cold]] message untold() override {
-        ++calls_;
-        const failure_of_rank first = first_failure();
-        --calls_;
-        if (first.rank < 0 || failed_ != 0) return {};
-        return text("hvd: rank ", rank_, " was not told before the end of its communicator: ",
-                    what_of(failure_for(first, {})));
-    }
+    std::uint64_t steps_ = 0, calls_ = 0;
+    std::uint64_t history_ = 0;  // of the calls that ranks may have left: see shm_departures
 
 private:
-    struct failure_of_rank {
-        int rank = -1, count = 0;  // the first rank, and how many there are
-        std::uint64_t call = ~std::uint64_t(0);
-    };
-
-    // The record of a rank that holds for the present call.
-    const late_record* record_of(int peer) const {
-        for (const late_record& r : slots_[peer].late) {
-            const std::uint64_t until = r.until.load(), found = r.found.load();
-            if (found != 0 && found < calls_ && calls_ <= until) return &r;
-        }
-        return nullptr;
-    }
-    failure_of_rank first_failure() const {
-        failure_of_rank first;
-        for (int p = 0; p < size_; ++p)
-            if (const late_record* const r = record_of(p)) {
-                ++first.count;
-                if (r->failed < first.call) first.rank = p, first.call = r->failed;
-            }
-        return first;
-    }
-
-    // All ranks have arrived, and their headers are not alike. Those that meet find the same.
-    [[gnu::cold]] void look_for_failures() {
-        found_ = 0;
-        for (int p = 0; p < size_; ++p)
-            if (line_of(p).what == content::left) go_apart();
-        const failure_of_rank first = first_failure();
-        if (apart_ == calls_) {
-            if (first.count == 0) find_difference(calls_ - 1);
-            return;
-        }
-        if (first.count == 0) find_difference(calls_ - 1);
-        else tell_failure(first);
-        history_ = 0;
-        since_ = calls_ + 1;
-    }
-
-    [[gnu::cold]] void tell_failure(const failure_of_rank& first) {
-        const bool seen = failed_ == first.call;
-        told_ += std::uint64_t(first.count);
-        late = seen ? failure_of_others(first)
-                    : failure_for(first, text(" (this rank had left that call; it is told in ",
-                                              own_entry().label(), ")"));
-        if (failed_ != 0) slots_[rank_].late[record_].until.store(calls_);
-        failed_ = 0;
-    }
-
-    // For a rank that has thrown it before.
-    std::exception_ptr failure_of_others(const failure_of_rank& first) const {
-        std::vector<int> others;
-        message ranks;
-        for (int p = 0; p < size_; ++p) {
-            const late_record* const r = record_of(p);
-            if (p == rank_ || (r != nullptr && r->failed == first.call)) continue;
-            ranks += text(others.empty() ? "rank " : ", rank ", p);
-            others.push_back(p);
-        }
-        const call_header& failed = slots_[rank_].entry[first.call & last_kept];
-        return std::make_exception_ptr(peer_error(
-            rank_,
-            text("hvd: ", own_entry().label(), " on rank ", rank_, ": ", ranks,
-                 " had left an earlier call, and ", others.size() == 1 ? "is" : "are",
-                 " told in this one that it failed: ", failed.label()),
-            others));
-    }
-
-    // For a rank that had left it. The headers tell most failures, in the same words as at once.
-    std::exception_ptr failure_for(const failure_of_rank& first, std::string_view note) const {
-        if (const std::exception_ptr same = difference_in(first.call, note)) return same;
-        const late_record& r = *record_of(first.rank);
-        const bool is_kept = first.call + tuning::most_ahead + 2 > calls_;
-        return std::make_exception_ptr(peer_error(
-            rank_,
-            text("hvd: ",
-                 is_kept ? slots_[rank_].entry[first.call & last_kept].label() : message("a call"),
-                 " on rank ", rank_, ": rank ", first.rank,
-                 " failed in it: ", std::string_view(r.reason), note),
-            {first.rank}));
-    }
-
-    // Looks for the first call, up to that one, in which the ranks differ, and have not been told.
-    [[gnu::cold]] void find_difference(std::uint64_t last) {
-        const std::uint64_t kept = calls_ > tuning::most_ahead + 1 ? calls_ - tuning::most_ahead - 1 : 1;
-        for (std::uint64_t call = since_ > kept ? since_ : kept; call <= last && !late; ++call)
-            if ((late = difference_in(
-                     call, text(" (found in a later call, ", own_entry().label(), ")"))))
-                found_ = call;
-        if (late) agreed = false;
-    }
-
-    // The headers of a call as the exception that they make necessary.
-    [[gnu::cold]] std::exception_ptr difference_in(std::uint64_t call, std::string_view note) const {
-        if (call + tuning::most_ahead + 2 <= calls_) return nullptr;
-        table<const call_header*> shown{std::size_t(size_)};
-        for (int p = 0; p < size_; ++p) {
-            shown[std::size_t(p)] = &slots_[p].entry[call & last_kept];
-            if (!is_header(*shown[std::size_t(p)])) return nullptr;
-        }
-        try {
-            check_headers(rank_, shown.data(), size_);
-        } catch (const mismatch_error& e) {
-            const auto values = e.table<>();
-            return std::make_exception_ptr(
-                mismatch_error(rank_, text(e.what(), note), e.field(), {values.data(), values.size()}));
-        } catch (const peer_error& e) {
-            return std::make_exception_ptr(peer_error(rank_, text(e.what(), note), peers_of(std::current_exception())));
-        } catch (...) {
-            return std::current_exception();
-        }
-        return nullptr;
-    }
-
     struct reaching {
         atomic<std::uint32_t>& flag;
         explicit reaching(atomic<std::uint32_t>& flag_of) : flag(flag_of) { flag.exchange(1); }
@@ -581,17 +410,6 @@ private:
         ++steps_;
         await_all_at(steps_);
     }
-    void await_all_at(std::uint64_t step) {
-        awaited_ = offsetof(node_slot, steps) + (step & last_kept) * sizeof(step_line) +
-                   offsetof(step_line, step);
-        least_ = step;
-    }
-    bool all_at(std::uint64_t step) const {
-        for (int p = 0; p < size_; ++p)
-            if (slots_[p].steps[step & last_kept].step.load() < step) return false;
-        return true;
-    }
-
     bool message_arrived() const { return from_peer_->load() >= least_of_peer_; }
 
     [[gnu::cold]] void refuse_other_call() {
@@ -600,11 +418,6 @@ private:
         lost = true;
         if (!is_header(theirs)) refuse_shown_by(peer_);
         throw_message_difference(rank_, own_entry(), theirs, field::collective);
-    }
-
-    // The header of this rank's call.
-    const call_header& own_entry() const {
-        return slots_[rank_].entry[(calls_ + (peer_ >= 0 && is_message_ ? 1 : 0)) & last_kept];
     }
 
     // True unless this rank waits for the peer.
@@ -648,19 +461,9 @@ private:
     bool is_message_ = false;                           // in a message
     const atomic<std::uint64_t>* from_peer_ = nullptr;  // what is waited for there, and
     std::uint64_t least_of_peer_ = 0;                   // its least value
-    std::uint64_t steps_ = 0, calls_ = 0;
     std::size_t awaited_ = 0;            // what is waited for: a counter of each slot, and
     std::uint64_t least_ = 0;            // its least value
     call_digest digest_;                 // of the present call's header
-    std::uint64_t history_ = 0;          // of the calls that ranks may have left: see go_apart()
-    std::uint64_t apart_ = 0;            // the last of them
-    std::uint64_t known_ = 0;            // a step at which all have arrived
-    std::uint64_t room_at_ = 0;          // the next such step
-    std::uint64_t failed_ = 0;           // the call that failed here and is untold; 0: none
-    std::uint64_t found_ = 0;            // an earlier call that was found to have failed
-    std::uint64_t since_ = 1;            // the first call whose failure has not been told
-    std::uint64_t told_ = 0;             // failures of all ranks that all have been told
-    unsigned record_ = 0;                // of slot.late, the last one
     const std::byte* places_ = nullptr;  // that this rank shows
     std::size_t shown_ = 0;              // the number of them
     std::uint64_t losses_ = 0;           // of parts of segments, when the places were found

@@ -206,9 +206,8 @@ public:
 
 private:
     static std::size_t slots_bytes(int ranks) {
-        return shared_memory::whole_pages(before_deposits(ranks) + std::size_t(ranks) *
-                                                                       tuning::deposits *
-                                                                       tuning::deposit_bytes);
+        return shared_memory::whole_pages(
+            before_deposits(ranks) + std::size_t(ranks) * tuning::deposits * tuning::deposit_bytes);
     }
     static std::size_t before_messages(int ranks) {
         return std::size_t(ranks) * sizeof(node_slot) + sizeof(sleepers) + sizeof(late_failures);

@@ -126,8 +126,7 @@ private:
                        bytes <= tuning::most_by_root / std::size_t(size_);
             case collective::broadcast: return is_root && leaves(op);
             case collective::scatter:
-                return is_root && leaves(op) &&
-                       bytes + bytes_of_counts() <= tuning::deposit_bytes;
+                return is_root && leaves(op) && bytes + bytes_of_counts() <= tuning::deposit_bytes;
             case collective::gather: return !is_root && leaves(op);
             default: return false;
         }
@@ -158,9 +157,8 @@ private:
         const std::size_t bytes = bytes_given(op, op.entry),
                           head = op.counts.empty() ? 0 : bytes_of_counts();
         step_line& line = next_line();
-        std::byte* const piece = head + bytes <= sizeof line.small
-                                     ? line.small
-                                     : region_.deposit(rank_, step() + 1);
+        std::byte* const piece =
+            head + bytes <= sizeof line.small ? line.small : region_.deposit(rank_, step() + 1);
         copy_bytes(piece, reinterpret_cast<const std::byte*>(op.counts.data()), head);
         if (op.counts.empty()) copy_bytes(piece, op.in, bytes);
         else fill_parts(op, piece + head);
@@ -276,7 +274,8 @@ private:
         switch (op_->entry.kind) {
             case collective::reduce:  // only the root reads
                 brought = true;
-                for (int p = 0; p < size_; ++p) brought = brought && ((p == root && deposits_) || shows_data(p));
+                for (int p = 0; p < size_; ++p)
+                    brought = brought && ((p == root && deposits_) || shows_data(p));
                 break;
             case collective::reduce_scatter:
             case collective::allgather:
