@@ -281,6 +281,7 @@ protected:
         return slots_[rank_].entry[(calls_ + (peer_ >= 0 && is_message_ ? 1 : 0)) & last_kept];
     }
 
+    // For all ranks at a step that this one has arrived at.
     void await_all_at(std::uint64_t step) {
         awaited_ = offsetof(node_slot, steps) + (step & last_kept) * sizeof(step_line) +
                    offsetof(step_line, step);
@@ -408,7 +409,9 @@ private:
 
     void await_step() {
         ++steps_;
-        await_all_at(steps_);
+        awaited_ = offsetof(node_slot, steps) + (steps_ & last_kept) * sizeof(step_line) +
+                   offsetof(step_line, step);
+        least_ = steps_;
     }
     bool message_arrived() const { return from_peer_->load() >= least_of_peer_; }
 
