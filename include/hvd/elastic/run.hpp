@@ -92,7 +92,7 @@ private:
         end_step(comm);
         begin_step(comm);
         std::int64_t step = s.step_;
-        return comm.broadcast_object(step, source, {.confirm = true});
+        return comm.broadcast_object(step, source);
     }
 
     // All go on from the newest commit of which they have all copies, those of lost ranks included.
@@ -106,9 +106,9 @@ private:
         std::array<state_stamp, 2> stamps{s.stamps_[last], s.stamps_[before]};
         std::vector members{s.peers_[last].members, s.peers_[before].members};
         std::vector staying{s.peers_[last].staying, s.peers_[before].staying};
-        comm.broadcast_object(stamps, source, {.confirm = true});
-        comm.broadcast_object(members, source, {.confirm = true});
-        comm.broadcast_object(staying, source, {.confirm = true});
+        comm.broadcast_object(stamps, source);
+        comm.broadcast_object(members, source);
+        comm.broadcast_object(staying, source);
         const std::uint64_t own = epoch.members[std::size_t(epoch.rank)].id;
         std::uint8_t is_behind = has_id(staying[0], own) && !s.has_stamp(stamps[0]) ? 1 : 0;
         comm.allreduce(view(&is_behind, 1), max, {.name = "elastic local objects"});

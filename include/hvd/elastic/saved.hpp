@@ -44,7 +44,7 @@ struct saved {
     static void put_back(const copy& from, T& object) { object = from; }
     template <class Comm>
     static void synchronize(Comm& comm, T& object, root from) {
-        comm.broadcast_object(object, from, {.confirm = true});
+        comm.broadcast_object(object, from);
     }
 };
 
@@ -71,7 +71,7 @@ struct saved<optimizers::grouped<O>> {
         std::vector<std::vector<std::uint64_t>> groups;
         for (const auto& of_group : object.members)
             groups.emplace_back(of_group.begin(), of_group.end());
-        comm.broadcast_object(groups, from, {.confirm = true});
+        comm.broadcast_object(groups, from);
         object.members.clear();
         for (const auto& of_group : groups)
             object.members.emplace_back(of_group.begin(), of_group.end());
@@ -89,7 +89,7 @@ struct saved<std::vector<T>> {
     template <class Comm>
     static void synchronize(Comm& comm, std::vector<T>& object, root from) {
         std::uint64_t size = object.size();
-        comm.broadcast_object(size, from, {.confirm = true});
+        comm.broadcast_object(size, from);
         object.resize(std::size_t(size));
         comm.broadcast(object, from, {.name = "elastic state", .confirm = true});
     }
@@ -105,7 +105,7 @@ struct saved<std::vector<std::vector<T>>> {
     static void synchronize(Comm& comm, tensors& object, root from) {
         std::vector<std::uint64_t> sizes;
         for (const std::vector<T>& t : object) sizes.push_back(t.size());
-        comm.broadcast_object(sizes, from, {.confirm = true});
+        comm.broadcast_object(sizes, from);
         object.resize(sizes.size());
         for (std::size_t i = 0; i < sizes.size(); ++i) object[i].resize(std::size_t(sizes[i]));
         if (!object.empty()) broadcast_parameters(comm, object, from);

@@ -43,7 +43,7 @@ public:
         --calls_;
         if (first.rank < 0 || failed_ != 0) return {};
         return text("hvd: rank ", rank_, " was not told before the end of its communicator: ",
-                    what_of(failure_for(first, {})));
+                    what_of(failure_for(first, nullptr)));
     }
 
 protected:
@@ -125,12 +125,9 @@ private:
         for (int p = 0; p < size_; ++p)
             if (line_of(p).what == content::left) go_apart();
         const failure_of_rank first = first_failure();
-        if (apart_ == calls_) {
-            if (first.count == 0) find_difference(calls_ - 1);
-            return;
-        }
         if (first.count == 0) find_difference(calls_ - 1);
-        else tell_failure(first);
+        if (apart_ == calls_) return;
+        if (first.count > 0) tell_failure(first);
         history_ = 0;
         since_ = calls_ + 1;
     }
@@ -138,11 +135,19 @@ private:
     [[gnu::cold]] void tell_failure(const failure_of_rank& first) {
         const bool seen = failed_ == first.call;
         told_ += std::uint64_t(first.count);
-        late = seen ? failure_of_others(first)
-                    : failure_for(first, text(" (this rank had left that call; it is told in ",
-                                              own_entry().label(), ")"));
+        try {
+            late = seen ? failure_of_others(first) : failure_for(first, "it is told in ");
+        } catch (...) {  // no memory for a text
+            late = std::current_exception();
+        }
         if (failed_ != 0) slots_[rank_].late[record_].until.store(calls_);
         failed_ = 0;
+    }
+
+    // Says in which call this rank is told. `how` is null at the end of the communicator.
+    message note(const char* how) const {
+        if (how == nullptr) return {};
+        return text(" (this rank had left that call; ", how, own_entry().label(), ")");
     }
 
     // For a rank that has thrown it before. All ranks may have.
@@ -166,62 +171,66 @@ private:
     }
 
     // For a rank that had left it. The headers tell most failures, in the same words as at once.
-    std::exception_ptr failure_for(const failure_of_rank& first, std::string_view note) const {
-        if (const std::exception_ptr same = difference_in(first.call, note)) return same;
+    std::exception_ptr failure_for(const failure_of_rank& first, const char* how) {
+        if (const std::exception_ptr same = difference_in(first.call, how)) return same;
         const late_record& r = *record_of(first.rank);
-        const bool is_kept = first.call + tuning::most_ahead + 2 > calls_;
-        return std::make_exception_ptr(peer_error(
-            rank_,
-            text("hvd: ",
-                 is_kept ? slots_[rank_].entry[first.call & last_kept].label() : message("a call"),
-                 " on rank ", rank_, ": rank ", first.rank,
-                 " failed in it: ", std::string_view(r.reason), note),
-            {first.rank}));
+        const message label = has_entries_of(first.call)
+                                  ? slots_[rank_].entry[first.call & last_kept].label()
+                                  : message("a call");
+        return std::make_exception_ptr(
+            peer_error(rank_,
+                       text("hvd: ", label, " on rank ", rank_, ": rank ", first.rank,
+                            " failed in it: ", std::string_view(r.reason), note(how)),
+                       {first.rank}));
     }
+
+    // The headers of all ranks in that call are still there.
+    bool has_entries_of(std::uint64_t call) const { return call + tuning::most_ahead + 2 > calls_; }
 
     // Looks for the first call, up to that one, in which the ranks differ, and have not been told.
     [[gnu::cold]] void find_difference(std::uint64_t last) {
-        const std::uint64_t kept =
-            calls_ > tuning::most_ahead + 1 ? calls_ - tuning::most_ahead - 1 : 1;
-        for (std::uint64_t call = since_ > kept ? since_ : kept; call <= last && !late; ++call)
-            if ((late = difference_in(call,
-                                      text(" (found in a later call, ", own_entry().label(), ")"))))
-                found_ = call;
+        try {
+            for (std::uint64_t call = since_; call <= last && !late; ++call) {
+                if (!has_entries_of(call)) call = calls_ - tuning::most_ahead - 1;
+                if ((late = difference_in(call, "it is found in "))) found_ = call;
+            }
+        } catch (...) {  // no memory for a text
+            late = std::current_exception();
+        }
         if (late) agreed = false;
     }
 
     // The headers of a call as the exception that they make necessary.
-    [[gnu::cold]] std::exception_ptr difference_in(std::uint64_t call,
-                                                   std::string_view note) const {
-        if (call + tuning::most_ahead + 2 <= calls_) return nullptr;
-        table<const call_header*> shown{std::size_t(size_)};
+    [[gnu::cold]] std::exception_ptr difference_in(std::uint64_t call, const char* how) {
+        if (!has_entries_of(call)) return nullptr;
         for (int p = 0; p < size_; ++p) {
-            shown[std::size_t(p)] = &slots_[p].entry[call & last_kept];
-            if (!is_header(*shown[std::size_t(p)])) return nullptr;
+            shown_[std::size_t(p)] = &slots_[p].entry[call & last_kept];
+            if (!is_header(*shown_[std::size_t(p)])) return nullptr;
         }
         try {
-            check_headers(rank_, shown.data(), size_);
+            check_headers(rank_, shown_.data(), size_);
         } catch (const mismatch_error& e) {
             const auto values = e.table<>();
-            return std::make_exception_ptr(mismatch_error(rank_, text(e.what(), note), e.field(),
-                                                          {values.data(), values.size()}));
+            return std::make_exception_ptr(mismatch_error(
+                rank_, text(e.what(), note(how)), e.field(), {values.data(), values.size()}));
         } catch (const peer_error& e) {
             return std::make_exception_ptr(
-                peer_error(rank_, text(e.what(), note), peers_of(std::current_exception())));
+                peer_error(rank_, text(e.what(), note(how)), peers_of(std::current_exception())));
         } catch (...) {
             return std::current_exception();
         }
         return nullptr;
     }
 
-    std::uint64_t apart_ = 0;    // the last call that ranks may have left
-    std::uint64_t known_ = 0;    // a step at which all have arrived
-    std::uint64_t room_at_ = 0;  // the next such step
-    std::uint64_t failed_ = 0;   // the call that failed here and is untold; 0: none
-    std::uint64_t found_ = 0;    // an earlier call that was found to have failed; 0: none
-    std::uint64_t since_ = 1;    // the first call whose failure has not been told
-    std::uint64_t told_ = 0;     // failures of all ranks that all have been told
-    unsigned record_ = 0;        // of slot.late, the last one
+    table<const call_header*> shown_{std::size_t(size_)};  // by rank
+    std::uint64_t apart_ = 0;                              // the last call that ranks may have left
+    std::uint64_t known_ = 0;                              // a step at which all have arrived
+    std::uint64_t room_at_ = 0;                            // the next such step
+    std::uint64_t failed_ = 0;  // the call that failed here and is untold; 0: none
+    std::uint64_t found_ = 0;   // an earlier call that was found to have failed; 0: none
+    std::uint64_t since_ = 1;   // the first call whose failure has not been told
+    std::uint64_t told_ = 0;    // failures of all ranks that all have been told
+    unsigned record_ = 0;       // of slot.late, the last one
 };
 
 }  // namespace hvd::inline v0::detail
