@@ -177,11 +177,11 @@ private:
         const message label = has_entries_of(first.call)
                                   ? slots_[rank_].entry[first.call & last_kept].label()
                                   : message("a call");
-        return std::make_exception_ptr(
-            peer_error(rank_,
-                       text("hvd: ", label, " on rank ", rank_, ": rank ", first.rank,
-                            " failed in it: ", std::string_view(r.reason), note(how)),
-                       {first.rank}));
+        return std::make_exception_ptr(peer_error(
+            rank_,
+            text("hvd: ", label, " on rank ", rank_, ": rank ", first.rank, " failed in it: ",
+                 std::string_view(r.reason, strnlen(r.reason, sizeof r.reason)), note(how)),
+            {first.rank}));
     }
 
     // The headers of all ranks in that call are still there.

@@ -75,7 +75,7 @@ public:
             case collective::scatter:
                 return peer == op.entry.root ? part_by_counts(op, peer) : block{};
             default: {
-                const std::size_t bytes = bytes_given(op, *headers[peer]);
+                const std::size_t bytes = bytes_given(op, agreed ? op.entry : *headers[peer]);
                 return {kept_piece(peer, bytes), bytes};
             }
         }
