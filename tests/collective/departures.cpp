@@ -12,7 +12,7 @@ namespace departures_tests {
 using namespace hvd_test;
 using namespace std::chrono_literals;
 
-// Ranks leave small calls with a root when they need nothing more from others. What fails then is
+// Ranks leave small calls with a root when they need nothing more from others. A failure is then
 // told to them in a later call.
 
 template <class Comm>
@@ -43,7 +43,7 @@ void make_call(Comm& comm, int kind, int root, bool is_odd, const hvd::options& 
     else call(1);
 }
 
-// What may follow a call that has failed.
+// The calls that may follow one that has failed.
 constexpr int follow_ups = 7;
 template <class Comm>
 void follow(Comm& comm, int what, int root) {

@@ -160,7 +160,7 @@ public:
     virtual data_path path() const { return carries ? data_path::carried : data_path::messages; }
     // Called in a handler: a call has failed on this rank. Ranks that had left it are told later.
     virtual void note_failure() noexcept {}
-    // What a rank would be told in its next call. @throws std::bad_alloc
+    // Returns the failure that the next call would tell. @throws std::bad_alloc
     virtual message untold() { return {}; }
     // Tells the peers that this rank leaves, and why.
     virtual void leave(std::string_view) noexcept {}
