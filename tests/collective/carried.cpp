@@ -139,9 +139,12 @@ TEST_CASE("ranks disagree on a size below and above the limits, and no output ch
                     const std::vector<float> before(n, float(comm.rank() + 1));
                     std::vector<float> x = before;
                     expect_mismatch(comm, "shape", value, [&] { comm.allreduce(x, hvd::sum); });
-                    expect_mismatch(comm, "shape", value, [&] { comm.broadcast(x); });
                     expect_mismatch(comm, "shape", value,
-                                    [&] { comm.broadcast(x, hvd::root{comm.size() - 1}); });
+                                    [&] { comm.broadcast(x, hvd::root{0}, {.confirm = true}); });
+                    expect_mismatch(comm, "shape", value, [&] {
+                        const hvd::root last{comm.size() - 1};
+                        comm.broadcast(x, last, {.confirm = true});
+                    });
                     CHECK(x == before);
                 });
     });
@@ -277,7 +280,7 @@ TEST_CASE("an error-feedback plan that is refused packs nothing: its next run ha
             if (refused_first) {
                 std::vector<float> other(50);
                 try {
-                    if (comm.rank() == 0) comm.broadcast(other);
+                    if (comm.rank() == 0) comm.broadcast(other, hvd::root{0}, {.confirm = true});
                     else plan.run();
                     FAIL_CHECK("no exception");
                 } catch (const hvd::mismatch_error&) {

@@ -366,7 +366,8 @@ TEST_CASE("all ranks that refuse are named, with the reason of the first") {
         for (int r = 0; r < comm.size(); ++r)
             if (r != 1) refusers.push_back(r);
         try {
-            comm.broadcast(x, hvd::root{refuses ? -5 - comm.rank() : 0});
+            by_next_call(comm,
+                         [&] { comm.broadcast(x, hvd::root{refuses ? -5 - comm.rank() : 0}); });
             FAIL_CHECK("threw nothing");
         } catch (const hvd::usage_error& e) {
             CHECK(refuses);

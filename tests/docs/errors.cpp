@@ -122,6 +122,13 @@ void rank_that_takes_long(communicator& world) {
 }
 //! [waiting]
 
+//! [told later]
+void different_weights(communicator& world) {
+    std::vector<float> weights(world.rank() == 1 ? 3 : 2);
+    world.broadcast(weights, hvd::root{0}, {.name = "weights"});
+}
+//! [told later]
+
 //! [unseen]
 void forget_a_request(communicator& world) {
     float x = 1;
@@ -176,6 +183,7 @@ void run(const std::string& name, communicator& world) {
         {"late", late_rank},
         {"waiting", rank_that_takes_long},
         {"unseen", forget_a_request},
+        {"told later", different_weights},
         {"empty", use_of_an_empty_one},
         {"two threads", call_on_a_second_thread}};
     if (name == "leaver") return leave_by_an_exception(world);

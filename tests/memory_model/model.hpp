@@ -35,7 +35,7 @@ namespace memory_model {
 
 constexpr std::size_t line = 64;
 // More atomics, or lines, than a simulation has.
-constexpr std::size_t most_atomics = 1 << 12, most_lines = 1 << 14;
+constexpr std::size_t most_atomics = 1 << 12, most_lines = 1 << 15;
 
 struct shadow {
     const void* address = nullptr;

@@ -43,13 +43,13 @@ void run(transport& t, bool sleeps = false) {
     while (t.next());
 }
 
-void run_call(transport& t, workspace& w, operation& op) {
+void run_call(transport& t, workspace& w, operation& op, bool sleeps = false) {
     t.choose(op);
     make_part(t, w, op);
     t.begin(op);
-    run(t);
-    if (!t.agreed) check_headers(t.rank(), t.headers, t.size());
-    for (std::size_t step = 1; begin_step(t, w, op, step); ++step) run(t);
+    run(t, sleeps);
+    if (!t.agreed) check_call(t);
+    for (std::size_t step = 1; begin_step(t, w, op, step); ++step) run(t, sleeps);
 }
 
 std::byte value_of(int rank, std::size_t i) { return std::byte(i * 7 + std::size_t(rank) + 1); }
@@ -80,6 +80,79 @@ struct pieces {
             op.in = op.out = data;
             op.has_room = true;
             run_call(t, w, op);
+            check(data, sizeof data, call);
+        }
+    }
+};
+
+// Ranks leave calls of which they need no more, and come back to the memory of their first ones.
+struct leaving_calls {
+    static constexpr std::size_t bytes = 200;
+
+    static operation of(collective kind, int root, std::byte* in, std::byte* out) {
+        operation op;
+        op.entry.kind = kind;
+        op.entry.root = root;
+        op.entry.count = bytes;
+        op.in = in;
+        op.out = out;
+        op.may_leave = true;
+        return op;
+    }
+    static void run_rank(shm_transport& t) {
+        workspace w(t.size());
+        std::byte data[bytes], all[4 * bytes];
+        for (int call = 0; call < int(tuning::deposits) + 4; ++call) {
+            const int root = call % 5 == 0 ? 1 : 0;
+            if (t.rank() == root) fill(data, bytes, call);
+            operation down = of(collective::broadcast, root, data, data);
+            run_call(t, w, down);
+            check(data, bytes, call);
+        }
+        for (int call = 0; call < int(tuning::deposits) + 4; ++call) {
+            fill(data, bytes, t.rank() + call);
+            operation up = of(collective::gather, 0, data, all);
+            run_call(t, w, up);
+            if (t.rank() == 0)
+                for (int p = 0; p < t.size(); ++p) check(all + p * bytes, bytes, p + call);
+        }
+    }
+};
+
+// The last rank finds that the first call fails, and no other one needs it there. All are told at
+// the first call that nobody leaves.
+struct told_later {
+    static void run_rank(shm_transport& t) {
+        workspace w(t.size());
+        std::byte data[200];
+        const bool differs = t.rank() == t.size() - 1;
+        int failures = 0;
+        for (int call = 0; call < 4; ++call) {
+            operation op = leaving_calls::of(collective::broadcast, 0, data, data);
+            op.may_leave = call < 3;
+            if (call == 0 && differs) op.entry.count = 100;
+            if (t.rank() == 0) fill(data, sizeof data, call);
+            try {
+                run_call(t, w, op);
+                check(data, sizeof data, call);
+            } catch (const hvd::error&) {
+                ++failures;
+                t.note_failure();
+            }
+        }
+        RL_ASSERT(failures == (differs ? 2 : 1));
+    }
+};
+
+// The same bell for whom waits for one rank, or for room.
+struct sleeping_alone {
+    static void run_rank(shm_transport& t) {
+        workspace w(t.size());
+        std::byte data[200];
+        for (int call = 0; call < int(tuning::most_ahead) + 6; ++call) {
+            operation op = leaving_calls::of(collective::broadcast, 0, data, data);
+            if (t.rank() == 0) fill(data, sizeof data, call);
+            run_call(t, w, op, true);
             check(data, sizeof data, call);
         }
     }
@@ -284,6 +357,11 @@ constexpr scenario scenarios[] = {
     {"sleepers of 2 ranks", &holds<simulated<sleeping, 2, false>>},
     {"sleepers of 3 ranks", &holds<simulated<sleeping, 3, false>>},
     {"a rank that leaves", &holds<simulated<leaving, 2, true>>},
+    {"calls that ranks leave, of 2", &holds<simulated<leaving_calls, 2, false>>},
+    {"calls that ranks leave, of 3", &holds<simulated<leaving_calls, 3, false>>},
+    {"a failure that is told later, of 2", &holds<simulated<told_later, 2, false>>},
+    {"a failure that is told later, of 3", &holds<simulated<told_later, 3, false>>},
+    {"sleepers in calls that ranks leave", &holds<simulated<sleeping_alone, 3, false>>},
 };
 
 // ---- orders that are taken away -----------------------------------------------------------------
@@ -296,13 +374,19 @@ bool of_some_slot(const void* address, F is_it) {
 }
 bool is_step(const void* address) {
     return of_some_slot(address, [](node_slot& s, const void* a) {
-        return a == &s.steps[0].step || a == &s.steps[1].step;
+        for (const step_line& line : s.steps)
+            if (a == &line.step) return true;
+        return false;
     });
 }
 bool is_chunks(const void* address) {
     return of_some_slot(address, [](node_slot& s, const void* a) {
         return a >= &s.chunks[0] && a <= &s.chunks[2];
     });
+}
+bool is_record(const void* address) {
+    return of_some_slot(
+        address, [](node_slot& s, const void* a) { return a >= &s.late[0] && a < &s.late[2]; });
 }
 bool is_left(const void* address) {
     return of_some_slot(address, [](node_slot& s, const void* a) { return a == &s.left; });
@@ -324,6 +408,12 @@ struct broken_order {
 constexpr broken_order broken_orders[] = {
     {{"a step's store", order::store, &is_step}, "pieces of 2 ranks"},
     {{"a step's load", order::load, &is_step}, "pieces of 2 ranks"},
+    {{"the store of the step of a call that ranks leave", order::store, &is_step},
+     "calls that ranks leave, of 2"},
+    {{"the load of the step of a call that ranks leave", order::load, &is_step},
+     "calls that ranks leave, of 2"},
+    {{"the fence of the doorbell in such calls", order::fence, nullptr},
+     "sleepers in calls that ranks leave"},
     {{"the store of a count of chunks", order::store, &is_chunks}, "chunks of 2 ranks"},
     {{"the load of a count of chunks", order::load, &is_chunks}, "chunks of 2 ranks"},
     {{"the store of a message's progress", order::store, &is_progress}, "messages"},

@@ -91,7 +91,8 @@ public:
     /// root.
     /// **Buffers**: `x` is read on the root and written on the others. It is any viewable or a
     /// `fuse(…)` of several, also empty.
-    /// **Completion**: done on return.
+    /// **Completion**: done on return, which may be before other ranks have come: see
+    /// `docs/errors.md`.
     /// **Threads**: one at a time per communicator.
     /// @throws as `allreduce`.
     /// @snippet tests/docs/snippets.cpp broadcast
@@ -180,7 +181,7 @@ private:
             endpoint->broadcast(out.data(), out.size(), r.rank);
         } else {
             broadcast_call<In, Out> call(in, out, r, own().rank(), own().size(), o);
-            run_call(self(), call, o);
+            run_rooted(self(), call, o);
         }
     }
 

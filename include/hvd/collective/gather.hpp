@@ -27,7 +27,7 @@ public:
             gather_call<view_of<const In&>, gathered<T>*> call(collective::gather, to_view(in),
                                                                &result, r, own().rank() == r.rank,
                                                                own().size(), o);
-            run_call(self(), call, o);
+            run_rooted(self(), call, o);
             return result;
         } else {
             return refused_call();
@@ -45,7 +45,7 @@ public:
             gather_call<view_of<const In&>, given_memory> call(
                 collective::gather, to_view(in), memory_of(out, own().rank()), r,
                 own().rank() == r.rank, own().size(), o);
-            run_call(self(), call, o);
+            run_rooted(self(), call, o);
         }
     }
 

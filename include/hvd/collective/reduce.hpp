@@ -182,7 +182,7 @@ private:
                 ->reduce(in.data(), out.data(), in.size(), op, r.rank, o);
         } else {
             reduce_call<In, Out, Op> call(in, out, op, r, own().rank(), own().size(), o);
-            run_call(self(), call, o);
+            run_rooted(self(), call, o);
         }
     }
 

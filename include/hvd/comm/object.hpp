@@ -190,7 +190,8 @@ private:
 
     template <class T>
     std::vector<std::byte> send_object(const T& object, root r, const options& given) {
-        const options o = named("broadcast_object", given);
+        options o = named("broadcast_object", given);
+        o.confirm = true;  // all ranks have the object, or none
         session& own = access::session_of(self());
         auto call = prepare(own, collective::broadcast, o, [&] {
             return object_size_call<T>(object, r, own.rank(), own.size(), o);

@@ -141,6 +141,8 @@ inline constexpr borrow_t borrow{};
 struct options {
     std::string_view name = {};  ///< for errors and timelines; need not be unique
     time_limit timeout = {};     ///< for this call; the communicator's if it is not given
+    /// no rank leaves a broadcast, scatter or gather before all have come and agree on it
+    bool confirm = false;
 };
 
 /// Options of a reduction. Horovod: `prescale_factor`, `postscale_factor`.
@@ -149,6 +151,8 @@ struct reduce_options {
     double prescale = 1;         ///< each rank's tensor is multiplied by it before the reduction
     double postscale = 1;        ///< the result is multiplied by it
     time_limit timeout = {};     ///< for this call; the communicator's if it is not given
+    /// no rank leaves a reduce before all have come and agree on it
+    bool confirm = false;
 };
 
 /// Options of a new communicator. All ranks give the same.
@@ -184,6 +188,10 @@ struct communicator_options {
     /// `not_finite_error`, which names rank, tensor and element. It is for tensors of the host, and
     /// not for `hvd::adasum`. `docs/errors.md` says what it costs
     bool check_finite = false;
+    /// `.confirm` for all calls: a call that fails on one rank does so on all at once. Without it a
+    /// rank may leave a small broadcast, scatter, gather or reduce inside a node when it needs
+    /// nothing more from others. It is told in a later call then
+    bool confirm = false;
 };
 
 namespace detail {

@@ -37,6 +37,16 @@ constexpr std::size_t window_bytes = 256 * KiB;
 constexpr std::size_t windows = 4;
 constexpr std::size_t shared_memory_bytes = windows * window_bytes;
 
+// The steps of a rank whose lines and headers stay in shared memory, and by how many a rank may be
+// ahead of another one, since it leaves calls whose data it has. A failure of a call is found in
+// the memory by all ranks as long as twice the second number is less than the first. Not measured.
+constexpr std::size_t steps_kept = 32, most_ahead = 14;
+// Bytes of data that a rank leaves to the others and goes on, and the room for those of several
+// steps. With counts they are 8 KiB for up to 64 ranks. Not measured.
+constexpr std::size_t deposit_bytes = 8 * KiB + 512, deposits = 16;
+// Bytes of all ranks that the root of a reduce reduces alone so. Not measured.
+constexpr std::size_t most_by_root = 64 * KiB;
+
 // Bytes from which a rank chooses how it writes into its windows. On 2 cores of an AMD Zen 5, 64
 // KiB, GB/s of an allreduce with stores of AVX2, of `rep movsb`, and past the caches: near 17, 25
 // and 8; far 5, 12 and 10. At 4 KiB: near 11, 13 and 4; far 3.5, 5 and 4. An AMD Zen 4 has 17, 17

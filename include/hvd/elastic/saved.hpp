@@ -91,7 +91,7 @@ struct saved<std::vector<T>> {
         std::uint64_t size = object.size();
         comm.broadcast_object(size, from);
         object.resize(std::size_t(size));
-        comm.broadcast(object, from, {.name = "elastic state"});
+        comm.broadcast(object, from, {.name = "elastic state", .confirm = true});
     }
 };
 
@@ -125,7 +125,7 @@ struct saved<tensor_view<T, host, Rank, contiguous>> {
     }
     template <class Comm>
     static void synchronize(Comm& comm, const tensor& object, root from) {
-        comm.broadcast(object, from, {.name = "elastic state"});
+        comm.broadcast(object, from, {.name = "elastic state", .confirm = true});
     }
 };
 

@@ -65,7 +65,7 @@ public:
         }
         shared_secret secret{};
         if (me == 0) fill_random(me, secret.data(), secret.size());
-        comm.broadcast(secret, hvd::root{0}, {.name = "secret of an engine"});
+        comm.broadcast(secret, hvd::root{0}, {.name = "secret of an engine", .confirm = true});
         session& own = access::session_of(comm);
         const time_point limit = limit_of(options.timeout);
         const bool is_one = see_one_network(own, limit);

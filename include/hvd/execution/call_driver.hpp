@@ -194,6 +194,7 @@ public:
         if (queue_) queue_->drain(*queue_);
         if (queue_) queue_->stop(*queue_);
         user().give_back();
+        if (!is_broken_.load()) tell_untold();
         if (!is_broken_.load()) broken_ = text_or(no_memory_for_text, reason);  // for a plan
         is_broken_.store(true);
         leave(reason);
@@ -424,6 +425,16 @@ private:
             }
     }
 
+    // At the end there is no later call that could tell this rank of a failure.
+    [[gnu::cold]] void tell_untold() noexcept {
+        if (!traits_.transport) return;
+        try {
+            const message failure = traits_.transport->untold();
+            if (!failure.empty()) write_line(failure);
+        } catch (...) {  // no memory for a line
+        }
+    }
+
     void provide_buffer(operation& op) {
         std::vector<std::byte>& buffer = op.buffer != nullptr ? *op.buffer : work_.buffer;
         make_room(buffer, op.buffer_bytes);
@@ -522,6 +533,7 @@ private:
     // made again, without this refusal.
     [[gnu::cold, noreturn]] void fail(operation& op) {
         const bool is_lost = traits_.transport && traits_.transport->lost;
+        if (traits_.transport && !is_lost) traits_.transport->note_failure();
         if (is_lost) {
             keep_reason();
             is_broken_.store(true);
@@ -553,6 +565,7 @@ private:
     }
 
     void look_at_begin(operation& op) {
+        op.may_leave = false;
         if (traits_.observing.wants(observed_moment::arrivals) && !is_message(op.entry.kind))
             arrivals_.begin(op, quick_now());
         observe(op, observed_moment::begin);

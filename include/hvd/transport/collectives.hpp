@@ -289,6 +289,7 @@ inline void check_message(transport& t, const call_header& mine) {
 // All ranks of a call see the same headers, and go on together. But a message shows its header to
 // one rank alone.
 inline void check_call(transport& t) {
+    if (t.late) std::rethrow_exception(std::exchange(t.late, nullptr));
     try {
         check_headers(t.rank(), t.headers, t.size());
     } catch (...) {
@@ -331,6 +332,15 @@ inline bool provide(transport& t, workspace& w, operation& op) {
     return true;
 }
 
+// Gives receive[p] room for w.counts[p] elements of the result, one rank's after another's.
+inline void lay_out_received(workspace& w, const operation& op) {
+    std::byte* at = op.out;
+    for (std::size_t p = 0; p < w.counts.size(); ++p) {
+        w.receive[p] = {at, w.counts[p] * op.element_bytes};
+        at += w.receive[p].bytes;
+    }
+}
+
 // Takes what has come with the headers. The ranks copy it once all have room for it.
 inline void take_brought(transport& t, workspace& w, const operation& op) {
     for (int p = 0; p < t.size(); ++p) w.brought[std::size_t(p)] = t.brought_from(op, p);
@@ -342,15 +352,6 @@ inline bool copy_brought(transport& t, workspace& w) {
     }
     t.skip();
     return true;
-}
-
-// Gives receive[p] room for w.counts[p] elements of the result, one rank's after another's.
-inline void lay_out_received(workspace& w, const operation& op) {
-    std::byte* at = op.out;
-    for (std::size_t p = 0; p < w.counts.size(); ++p) {
-        w.receive[p] = {at, w.counts[p] * op.element_bytes};
-        at += w.receive[p].bytes;
-    }
 }
 
 inline bool take(transport& t, workspace& w, operation& op, std::size_t step) {
@@ -366,9 +367,68 @@ inline bool take(transport& t, workspace& w, operation& op, std::size_t step) {
     return settle(t, w, op);
 }
 
+// Makes memory for the result where ranks have left the call: this rank fails alone.
+inline void provide_alone(transport& t, workspace& w, operation& op) {
+    check_counts(t, w, op);
+    if (op.provide != nullptr) op.out = op.provide(op.self, w.counts);
+    w.clear_blocks();
+    lay_out_received(w, op);
+}
+
+// The root of a gather takes what has come with the headers.
+inline void gather_brought(transport& t, workspace& w, operation& op, const block& mine) {
+    for (int p = 0; p < t.size(); ++p)
+        w.counts[std::size_t(p)] = t.agreed ? op.entry.count : t.headers[p]->count;
+    provide_alone(t, w, op);
+    copy_block(w.receive[std::size_t(t.rank())].data, mine.data, mine.bytes);
+    for (int p = 0; p < t.size(); ++p)
+        if (const block& to = w.receive[std::size_t(p)]; p != t.rank() && t.has_brought(p))
+            copy_bytes(to.data, t.brought_from(op, p).data, to.bytes);
+}
+
+// A gather that ranks have left, whose tensors were small. Those of the others come as messages,
+// one after another. Before each the root tells if it has memory.
+inline bool gather_apart(transport& t, workspace& w, operation& op, std::size_t step) {
+    const int root = op.entry.root;
+    const block mine{const_cast<std::byte*>(op.in), std::size_t(op.entry.count) * op.element_bytes};
+    const bool receives = t.rank() == root, tells = step % 2 == 1;
+    if (!receives && (step > 2 || t.has_brought(t.rank()))) return false;
+    if (step == 1) {
+        w.outcome = agreement_header(name_of(op.entry.kind));
+        try {
+            if (receives) gather_brought(t, w, op, mine);
+        } catch (...) {
+            w.failure = std::current_exception();
+            w.outcome.refuse(what_of(w.failure));
+        }
+    }
+    std::size_t left = (step - 1) / 2;
+    int peer = receives ? 0 : root;
+    while (receives && peer < t.size() && (peer == root || t.has_brought(peer) || left-- > 0))
+        ++peer;
+    if (peer == t.size()) {
+        if (w.failure) std::rethrow_exception(std::exchange(w.failure, nullptr));
+        return false;
+    }
+    w.outcome.root = peer;
+    if (tells) {
+        t.exchange_header(w.outcome, peer);
+        return true;
+    }
+    if (!receives && t.headers[root]->refused)
+        throw peer_error(t.rank(),
+                         text("hvd: ", op.entry.label(), " on rank ", t.rank(), ": rank ", root,
+                              " refused it: ", std::string_view(t.headers[root]->text)),
+                         {root});
+    if (w.failure) t.skip();
+    else t.move_one(receives ? w.receive[std::size_t(peer)] : mine, peer, !receives);
+    return true;
+}
+
 // Allgather and gather. The headers have brought the counts of all ranks.
 inline bool gather_to(transport& t, workspace& w, operation& op, std::size_t step) {
     const bool everywhere = op.entry.kind == collective::allgather;
+    if (t.apart) return gather_apart(t, w, op, step);
     if (step == 1) {
         for (int p = 0; p < t.size(); ++p)
             w.counts[std::size_t(p)] = t.agreed ? op.entry.count : t.headers[p]->count;
@@ -421,8 +481,28 @@ inline bool read_counts(transport& t, workspace& w, const operation& op) {
     return true;
 }
 
+// A scatter that its root has left. Each rank takes its part, which has come with the headers.
+inline void scatter_apart(transport& t, workspace& w, operation& op) {
+    const std::size_t root = std::size_t(op.entry.root);
+    block part;
+    if (t.rank() == op.entry.root) {
+        std::size_t before = 0;
+        for (std::size_t p = 0; p < root; ++p) before += op.counts[p];
+        part = {const_cast<std::byte*>(op.in) + before * op.element_bytes,
+                op.counts[root] * op.element_bytes};
+    } else part = t.brought_from(op, op.entry.root);
+    for (std::size_t& count : w.counts) count = 0;
+    w.counts[root] = part.bytes / op.element_bytes;
+    provide_alone(t, w, op);
+    copy_block(w.receive[root].data, part.data, part.bytes);
+}
+
 // Alltoall, and scatter, in which only the root sends.
 inline bool distribute(transport& t, workspace& w, operation& op, std::size_t step) {
+    if (t.apart) {
+        if (step == 1) scatter_apart(t, w, op);
+        return false;
+    }
     if (step == 1) return t.brought ? read_counts(t, w, op) : exchange_counts(t, w, op);
     if (step == 2) return provide(t, w, op);
     if (step > 3) return op.take != nullptr && take(t, w, op, step - 4);

@@ -165,6 +165,7 @@ struct operation : collective_call {
     std::size_t tensor_count = 0;
     const reduction_group* groups = nullptr;  // how each element type is reduced
     std::size_t group_count = 0;
+    bool may_leave = false;      // a rank that needs nothing from others leaves the call
     bool only_agree = false;     // no data moves: the ranks compare their headers
     bool checks_finite = false;  // its input is looked at: see input_check.hpp
     // Nobody looks at its input: it is a part of a call on device tensors, or no rank's own.

@@ -92,6 +92,8 @@ public:
     // Returns what a rank gives to this one, where it has come with the headers (`brought`). It is
     // asked for in the first step of a call, and stays until the third one begins.
     virtual block brought_from(const operation&, int) { return {}; }
+    // True if a rank's part has come so, in a call that is apart.
+    virtual bool has_brought(int) { return false; }
     // Begins a step in which nothing moves, since that has come.
     virtual void skip() {}
     // Reduces elements of a group that have come so, from number `first` on.
@@ -156,6 +158,10 @@ public:
     virtual void fail(verdict reason) = 0;
     // How the data of the call moved that has just ended well. Only observers ask for it.
     virtual data_path path() const { return carries ? data_path::carried : data_path::messages; }
+    // Called in a handler: a call has failed on this rank. Ranks that had left it are told later.
+    virtual void note_failure() noexcept {}
+    // Returns the failure that the next call would tell. @throws std::bad_alloc
+    virtual message untold() { return {}; }
     // Tells the peers that this rank leaves, and why.
     virtual void leave(std::string_view) noexcept {}
 
@@ -197,7 +203,12 @@ public:
     bool carries = false;        // the data of the chosen call goes with its header
     bool brought = false;        // it has come so from all ranks that give any
     bool all_have_room = false;  // and all ranks have memory for it
+    // A rank of this call may have left it, since it needed nothing from others any more: there are
+    // no further steps of all ranks.
+    bool apart = false;
     bool reached = false;  // ranks have read each other's tensors, since an observer cleared it
+    // The failure of an earlier call, which this rank is told in this one: then not all are alike.
+    std::exception_ptr late;
     // The exception of a reduction. It is kept until the protocol has run to its end, since the
     // other ranks go on meanwhile.
     std::exception_ptr failure;

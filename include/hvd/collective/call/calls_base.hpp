@@ -111,12 +111,21 @@ void run_call(Comm& comm, Call& call, const Options& o) {
     access::run(comm, call.op, o.timeout);
 }
 
+// The same for a broadcast, scatter, gather or reduce that blocks: a rank may leave it.
+template <class Comm, class Call, class Options>
+void run_rooted(Comm& comm, Call& call, const Options& o) {
+    call.op.may_leave = !o.confirm && !access::session_of(comm).options().confirm;
+    run_call(comm, call, o);
+}
+
 // Runs the call that `make` gives. It is made where nobody else uses the communicator, whose memory
 // it may take.
 template <class Comm, class Options, class Make>
 void run_made(Comm& comm, collective kind, const Options& o, Make make) {
     const auto held = access::hold(comm, kind);
     auto call = prepare(access::session_of(comm), kind, o, make);
+    if constexpr (requires { o.confirm; })
+        if (kind == collective::scatter) return run_rooted(comm, call, o);
     run_call(comm, call, o);
 }
 

@@ -32,7 +32,7 @@ void check_same_ranks(Comm& comm, const engine_devices& devices, time_point limi
     // Other ranks may have these numbers, too.
     std::int64_t secret = 0;
     if (me == 0) fill_random(me, reinterpret_cast<std::byte*>(&secret), sizeof secret);
-    comm.broadcast(secret, hvd::root{0});
+    comm.broadcast(secret, hvd::root{0}, {.confirm = true});
     devices.each([&](device_session& s) {
         const time_point own = std::min(limit, s.limit_for({}));
         const auto told = numbers_of_all(s, devices_of_an_engine, {&secret, 1}, own);

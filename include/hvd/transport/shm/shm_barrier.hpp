@@ -16,6 +16,9 @@ namespace hvd::inline v0::detail {
 // All ranks synchronise at the same points, the steps: a rank says that it has arrived, and goes
 // on once all ranks have. Data are shown before such a point and read after it. Between two steps
 // ranks may also wait for each other's chunks, which they count.
+//
+// A rank that needs nothing from others at a step may go on alone: it leaves. If nobody leaves at a
+// step, all ranks wait for all: they meet. Ranks that leave are some steps ahead of others at most.
 class shm_barrier : public transport {
 public:
     // `rank` is a rank of the region. Error texts have other numbers of the ranks, if these are
@@ -71,7 +74,8 @@ public:
     }
     // True if the peer of a message has begun another call, for which it waits for this rank.
     [[gnu::cold]] bool is_elsewhere() const {
-        return peer_ >= 0 && slots_[peer_].steps[(steps_ + 1) & 1].step.load() == steps_ + 1 &&
+        return peer_ >= 0 && is_message_ &&
+               slots_[peer_].steps[(steps_ + 1) & last_kept].step.load() == steps_ + 1 &&
                !message_arrived();
     }
 
@@ -171,6 +175,8 @@ public:
     }
 
 protected:
+    static constexpr std::uint64_t last_kept = tuning::steps_kept - 1;
+
     // A step goes on by one of these functions in each round.
     using round = bool (shm_barrier::*)();
 
@@ -183,12 +189,19 @@ protected:
             const step_line& line = line_of(p);
             agreed = agreed && line.count == mine.count && line.rest == mine.rest &&
                      line.signs == mine.signs;
-            headers[p] = &slots_[p].entry[calls_ & 1];
+            headers[p] = &slots_[p].entry[calls_ & last_kept];
         }
-        if (!agreed || slots_[rank_].entry[calls_ & 1].kind == collective::agree)
-            check_shown_headers();
+        if (!agreed || slots_[rank_].entry[calls_ & last_kept].kind == collective::agree)
+            look_at_shown_headers();
         return false;
     }
+
+    [[gnu::cold]] void look_at_shown_headers() {
+        check_shown_headers();
+        if (!agreed && numbers_ == nullptr) look_for_failures();
+    }
+    // All ranks have arrived, and their headers are not alike.
+    virtual void look_for_failures() {}
 
     // Nothing else reads the headers of the peers if their digests are that of this rank's.
     [[gnu::cold]] void check_shown_headers() const {
@@ -224,8 +237,9 @@ protected:
     // than to know that all are alike.
     void show(const call_header& mine) {
         ++calls_;
-        copy_header(slots_[rank_].entry[calls_ & 1], mine);
+        copy_header(slots_[rank_].entry[calls_ & last_kept], mine);
         digest_ = digest_of(mine);
+        digest_.rest += history_;
         step_line& line = next_line();
         line.count = digest_.count;
         line.rest = digest_.rest;
@@ -234,13 +248,49 @@ protected:
     }
 
     // The line in which this rank shows its next step, and the one of the present step.
-    step_line& next_line() const { return slots_[rank_].steps[(steps_ + 1) & 1]; }
-    const step_line& line_of(int peer) const { return slots_[peer].steps[steps_ & 1]; }
+    step_line& next_line() const { return slots_[rank_].steps[(steps_ + 1) & last_kept]; }
+    const step_line& line_of(int peer) const { return slots_[peer].steps[steps_ & last_kept]; }
 
     void arrive() {
         await_step();
-        slots_[rank_].steps[steps_ & 1].step.store(steps_);
+        slots_[rank_].steps[steps_ & last_kept].step.store(steps_);
         sleepers_.ring([this] { return ready(); });
+    }
+
+    // The other ranks need no more from this one than what it shows. They may wait for it alone, or
+    // for all.
+    void arrive_alone(bool for_it_alone) { arrive_for(rank_, for_it_alone); }
+    // This rank waits for that one alone.
+    void arrive_for(int peer, bool for_it_alone = false) {
+        await_step();
+        slots_[rank_].steps[steps_ & last_kept].step.store(steps_);
+        peer_ = peer;
+        is_message_ = false;
+        from_peer_ = &slots_[peer].steps[steps_ & last_kept].step;
+        least_of_peer_ = steps_;
+        sleepers_.ring([&] { return for_it_alone || all_at(steps_); });
+    }
+    // The same as if it had waited for all from the beginning.
+    void await_others() {
+        begin_alone();
+        await_all_at(steps_);
+    }
+
+    // The header of this rank's call.
+    const call_header& own_entry() const {
+        return slots_[rank_].entry[(calls_ + (peer_ >= 0 && is_message_ ? 1 : 0)) & last_kept];
+    }
+
+    // For all ranks at a step that this one has arrived at.
+    void await_all_at(std::uint64_t step) {
+        awaited_ = offsetof(node_slot, steps) + (step & last_kept) * sizeof(step_line) +
+                   offsetof(step_line, step);
+        least_ = step;
+    }
+    bool all_at(std::uint64_t step) const {
+        for (int p = 0; p < size_; ++p)
+            if (slots_[p].steps[step & last_kept].step.load() < step) return false;
+        return true;
     }
 
     // All ranks have brought as many chunks through this stage.
@@ -287,7 +337,9 @@ protected:
 
     // The header of a message lies where that of the next call will: its two ranks have read it
     // before they make that call.
-    call_header& entry_of_message(int rank) const { return slots_[rank].entry[(calls_ + 1) & 1]; }
+    call_header& entry_of_message(int rank) const {
+        return slots_[rank].entry[(calls_ + 1) & last_kept];
+    }
 
     std::uint64_t progress_of(int peer) const { return region_.progress(peer, rank_).load(); }
     void tell_progress(int peer, std::uint64_t progress) {
@@ -297,7 +349,9 @@ protected:
     // The next round begins when the peer has come so far. It ends with begin_alone().
     void await_progress(int peer, std::uint64_t progress) {
         peer_ = peer;
-        least_progress_ = progress;
+        is_message_ = true;
+        from_peer_ = &region_.progress(peer, rank_);
+        least_of_peer_ = progress;
     }
     // From now on no peer is waited for.
     void begin_alone() { peer_ = -1; }
@@ -319,6 +373,8 @@ protected:
     node_slot* const slots_;
     sleepers& sleepers_;
     const bool crowded_;
+    std::uint64_t steps_ = 0, calls_ = 0;
+    std::uint64_t history_ = 0;  // of the calls that ranks may have left: see shm_departures
 
 private:
     struct reaching {
@@ -353,12 +409,11 @@ private:
 
     void await_step() {
         ++steps_;
-        awaited_ = offsetof(node_slot, steps) + (steps_ & 1) * sizeof(step_line) +
+        awaited_ = offsetof(node_slot, steps) + (steps_ & last_kept) * sizeof(step_line) +
                    offsetof(step_line, step);
         least_ = steps_;
     }
-
-    bool message_arrived() const { return progress_of(peer_) >= least_progress_; }
+    bool message_arrived() const { return from_peer_->load() >= least_of_peer_; }
 
     [[gnu::cold]] void refuse_other_call() {
         if (!is_elsewhere()) return;
@@ -366,11 +421,6 @@ private:
         lost = true;
         if (!is_header(theirs)) refuse_shown_by(peer_);
         throw_message_difference(rank_, own_entry(), theirs, field::collective);
-    }
-
-    // The header of this rank's call.
-    const call_header& own_entry() const {
-        return slots_[rank_].entry[(calls_ + (peer_ >= 0 ? 1 : 0)) & 1];
     }
 
     // True unless this rank waits for the peer.
@@ -410,9 +460,10 @@ private:
     table<process_watch> watches_{std::size_t(size_)};  // by rank
     int culprit_ = -1;                                  // the rank for whose sake this one gives up
     bool found_late_ = false;                           // a rank that is there did not come in time
-    int peer_ = -1;                                     // of a message that this rank waits in
-    std::uint64_t least_progress_ = 0;                  // of the peer, which is waited for
-    std::uint64_t steps_ = 0, calls_ = 0;
+    int peer_ = -1;                                     // the only rank that is waited for
+    bool is_message_ = false;                           // in a message
+    const atomic<std::uint64_t>* from_peer_ = nullptr;  // what is waited for there, and
+    std::uint64_t least_of_peer_ = 0;                   // its least value
     std::size_t awaited_ = 0;            // what is waited for: a counter of each slot, and
     std::uint64_t least_ = 0;            // its least value
     call_digest digest_;                 // of the present call's header

@@ -5,7 +5,7 @@
 #include "../../core/tuning.hpp"
 #include "../../kernel/copy.hpp"
 #include "../chunks.hpp"
-#include "shm_barrier.hpp"
+#include "shm_departures.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -14,9 +14,9 @@ namespace hvd::inline v0::detail {
 //
 // The receiver reads the tensor where it lies, if it can reach it. Otherwise the sender brings it
 // chunk by chunk through two windows of its own.
-class shm_messages : public shm_barrier {
+class shm_messages : public shm_departures {
 public:
-    using shm_barrier::shm_barrier;
+    using shm_departures::shm_departures;
 
     void exchange_header(const call_header& mine, int peer) override {
         copy_header(entry_of_message(rank_), mine);

@@ -21,6 +21,8 @@ enum class content : std::uint32_t {
     data,
     data_and_room,  // and it has memory for as much from each rank
     places,         // where the rank's tensors lie, which all ranks can reach: no data is copied
+    deposited,      // data in the deposit of this step
+    left,           // the same, and the rank may have left the call
 };
 
 // Where the data of a rank lie in its windows, and how.
@@ -45,12 +47,21 @@ struct alignas(tuning::cache_line) step_line {
 };
 static_assert(sizeof(step_line) == tuning::cache_line);
 
+// A call that failed on this rank after others had left it. Those are told in a later call, which
+// ends the record.
+struct late_record {
+    atomic<std::uint64_t> until{0};  // the call in which they are told; written first
+    atomic<std::uint64_t> found{0};  // the call in which this rank found the failure; 0: none
+    std::uint64_t failed = 0;        // the call that failed: this one, or one before it
+    char reason[256] = {};
+};
+
 // The state that one rank shows to the others of its node. Only that rank writes it, so that a rank
 // that dies in the middle leaves nothing locked.
 struct alignas(tuning::cache_line) node_slot {
-    // By parity of the step: a rank that writes one of them has seen every rank arrive after it had
+    // By number of the step: a rank that writes one of them has seen every rank arrive after it had
     // read it.
-    step_line steps[2];
+    step_line steps[tuning::steps_kept];
     // How many chunks this rank has brought through each stage of shm_ring, since the beginning.
     alignas(tuning::cache_line) atomic<std::uint64_t> chunks[3];
     alignas(tuning::cache_line) atomic<std::uint32_t> left{0};
@@ -62,8 +73,18 @@ struct alignas(tuning::cache_line) node_slot {
     processor_set processors;          // the processors that this rank may run on
     std::int32_t culprit = -1;         // it left because this rank was gone; -1: for its own sake
     char farewell[256] = {};
-    alignas(tuning::cache_line)
-        call_header entry[2];  // by parity of the collective: read by peers until the next entry
+    late_record late[2];  // the last two
+    // By number of the collective: read by peers until they have arrived at later steps.
+    alignas(tuning::cache_line) call_header entry[tuning::steps_kept];
+};
+static_assert((tuning::steps_kept & (tuning::steps_kept - 1)) == 0 &&
+              tuning::steps_kept > 2 * tuning::most_ahead + 2 &&
+              tuning::deposits > tuning::most_ahead);
+
+// How many calls have failed on a rank after others had left them, and how many ranks have left. A
+// rank that does not know of all of them leaves no call.
+struct alignas(tuning::cache_line) late_failures {
+    atomic<std::uint64_t> count{0};
 };
 
 // How a rank shows the data of a message: the place where it lies, or two windows for its chunks,
@@ -102,6 +123,7 @@ public:
         for (int r = 0; r < ranks_; ++r)
             ::new (memory_ + std::size_t(r) * sizeof(node_slot)) node_slot;
         ::new (memory_ + std::size_t(ranks_) * sizeof(node_slot)) sleepers;
+        ::new (static_cast<void*>(&failures())) late_failures;
         for (int r = 0; r < ranks_; ++r) {
             for (int p = 0; p < ranks_; ++p)
                 ::new (static_cast<void*>(&progress(r, p))) atomic<std::uint64_t>{0};
@@ -117,6 +139,17 @@ public:
     sleepers& all_sleepers() const {
         std::byte* const behind_slots = memory_ + std::size_t(ranks_) * sizeof(node_slot);
         return *std::launder(reinterpret_cast<sleepers*>(behind_slots));
+    }
+
+    late_failures& failures() const {
+        return *reinterpret_cast<late_failures*>(memory_ + std::size_t(ranks_) * sizeof(node_slot) +
+                                                 sizeof(sleepers));
+    }
+    // The data that a rank leaves to the others in a step.
+    std::byte* deposit(int rank, std::uint64_t step) const {
+        return memory_ + before_deposits(ranks_) +
+               (std::size_t(rank) * tuning::deposits + std::size_t(step % tuning::deposits)) *
+                   tuning::deposit_bytes;
     }
 
     // How far rank `from` has come in its messages with rank `to`. Only `from` writes it.
@@ -144,6 +177,7 @@ public:
         mine.culprit = culprit;
         store(mine.farewell, reason);
         mine.left.exchange(1);
+        failures().count.add(1);
         all_sleepers().ring([] { return true; });
     }
 
@@ -173,12 +207,15 @@ public:
 private:
     static std::size_t slots_bytes(int ranks) {
         return shared_memory::whole_pages(
-            before_messages(ranks) +
-            std::size_t(ranks) *
-                (progress_bytes(ranks) + sizeof(message_line) + 2 * tuning::message_window));
+            before_deposits(ranks) + std::size_t(ranks) * tuning::deposits * tuning::deposit_bytes);
     }
     static std::size_t before_messages(int ranks) {
-        return std::size_t(ranks) * sizeof(node_slot) + sizeof(sleepers);
+        return std::size_t(ranks) * sizeof(node_slot) + sizeof(sleepers) + sizeof(late_failures);
+    }
+    static std::size_t before_deposits(int ranks) {
+        return before_messages(ranks) +
+               std::size_t(ranks) *
+                   (progress_bytes(ranks) + sizeof(message_line) + 2 * tuning::message_window);
     }
     // The counters of a rank, in cache lines of its own.
     static std::size_t progress_bytes(int ranks) {

@@ -116,6 +116,11 @@ protected:
         return next_chunk();
     }
 
+    // Ranks may have left the present step: the chunks of the step before may still be there.
+    void keep_chunks() {
+        if (step_of_chunks_ + 1 == step()) step_of_chunks_ = step();
+    }
+
     std::uint64_t windows_of(std::size_t bytes) const {
         return (bytes + window_bytes_ - 1) / window_bytes_;
     }

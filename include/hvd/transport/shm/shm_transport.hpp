@@ -24,7 +24,7 @@ public:
         is_list_ = op.tensor_count > 0;
         brought = all_have_room = false;
         moves_ = op.entry.kind != collective::allreduce;
-        carries = moves_ && may_bring(op);
+        carries = moves_ && chooses_to_bring(op);
         if (op.entry.kind != collective::allreduce || op.group_count == 0) return false;
         bool converts = false;
         for (std::size_t i = 0; i < op.group_count; ++i) {
@@ -63,9 +63,11 @@ public:
         op_ = &op;
         next_ = moves_ ? static_cast<round>(&shm_transport::take_headers_and_data)
                        : static_cast<round>(&shm_transport::take_headers);
-        if (carries && !op.entry.refused) bring(op);
+        if (carries && !op.entry.refused) return begin_carried(op);
         arrive();
     }
+
+    bool has_brought(int peer) override { return shows_data(peer); }
 
     block brought_from(const operation& op, int peer) override {
         switch (op.entry.kind) {
@@ -73,7 +75,7 @@ public:
             case collective::scatter:
                 return peer == op.entry.root ? part_by_counts(op, peer) : block{};
             default: {
-                const std::size_t bytes = bytes_given(op, *headers[peer]);
+                const std::size_t bytes = bytes_given(op, agreed ? op.entry : *headers[peer]);
                 return {kept_piece(peer, bytes), bytes};
             }
         }
@@ -102,6 +104,88 @@ private:
     };
 
     // ---- data that goes with the header, in calls other than allreduce -------------------------
+
+    bool chooses_to_bring(const operation& op) {
+        apart = false;
+        deposits_ = is_deposited(op);
+        return deposits_ || may_bring(op);
+    }
+
+    // Small tensors of a call with a root have a place of their own, so that their rank may leave.
+    // In a reduce all ranks choose alike. In other calls a rank that stays does as before.
+    bool is_deposited(const operation& op) const {
+        if (numbers_ != nullptr || size_ == 1 || op.only_agree || op.entry.refused ||
+            op.entry.fused || op.entry.plan != 0 || op.take != nullptr || !op.packs_again)
+            return false;
+        const bool is_root = rank_ == op.entry.root;
+        const std::size_t bytes = bytes_given(op, op.entry);
+        if (bytes > tuning::deposit_bytes) return false;
+        switch (op.entry.kind) {
+            case collective::reduce:
+                return !op.fallible && bytes > 0 &&
+                       bytes <= tuning::most_by_root / std::size_t(size_);
+            case collective::broadcast: return is_root && leaves(op);
+            case collective::scatter:
+                return is_root && leaves(op) && bytes + bytes_of_counts() <= tuning::deposit_bytes;
+            case collective::gather: return !is_root && leaves(op);
+            default: return false;
+        }
+    }
+    bool leaves(const operation& op) const { return op.may_leave && !has_to_meet(); }
+
+    // This rank waits for those whose data it needs.
+    void begin_carried(const operation& op) {
+        const int root = op.entry.root;
+        const bool reduces = op.entry.kind == collective::reduce, is_root = rank_ == root,
+                   from_root = op.entry.kind == collective::broadcast ||
+                               op.entry.kind == collective::scatter;
+        if (!deposits_) {
+            bring(op);
+            if (!from_root || is_root || numbers_ != nullptr || !leaves(op)) return arrive();
+            next_ = static_cast<round>(&shm_transport::take_from_root);
+            return arrive_for(root);
+        }
+        if (reduces && is_root) return arrive();
+        const bool goes = leaves(op);
+        deposit(op, goes ? content::left : content::deposited);
+        if (!goes) return arrive();
+        next_ = static_cast<round>(&shm_transport::leave_call);
+        arrive_alone(from_root);
+    }
+
+    void deposit(const operation& op, content what) {
+        const std::size_t bytes = bytes_given(op, op.entry),
+                          head = op.counts.empty() ? 0 : bytes_of_counts();
+        step_line& line = next_line();
+        std::byte* const piece =
+            head + bytes <= sizeof line.small ? line.small : region_.deposit(rank_, step() + 1);
+        copy_bytes(piece, reinterpret_cast<const std::byte*>(op.counts.data()), head);
+        if (op.counts.empty()) copy_bytes(piece, op.in, bytes);
+        else fill_parts(op, piece + head);
+        line.what = what;
+    }
+
+    bool leave_call() {
+        agreed = brought = true;
+        return end_apart();
+    }
+    bool end_apart() {
+        go_apart();
+        keep_chunks();
+        return await_room();
+    }
+
+    // The root may have left, if its header is like this rank's. All others wait for all.
+    bool take_from_root() {
+        const int root = op_->entry.root;
+        if (line_of(root).what == content::left && agrees_with(root)) {
+            headers[root] = header_of(root);
+            return leave_call();
+        }
+        await_others();
+        next_ = static_cast<round>(&shm_transport::take_headers_and_data);
+        return true;
+    }
 
     // A tensor that fits into half a window, with counts, unless all ranks can reach it, and it is
     // large enough for that. One that is reduced is small, since every rank reads all of it.
@@ -180,9 +264,19 @@ private:
 
     bool take_headers_and_data() {
         take_headers();
+        has_met();
         const int root = op_->entry.root;
+        for (int p = 0; p < size_; ++p)
+            if (line_of(p).what == content::left) {
+                go_apart();
+                keep_chunks();
+            }
         switch (op_->entry.kind) {
-            case collective::reduce:
+            case collective::reduce:  // only the root reads
+                brought = true;
+                for (int p = 0; p < size_; ++p)
+                    brought = brought && ((p == root && deposits_) || shows_data(p));
+                break;
             case collective::reduce_scatter:
             case collective::allgather:
             case collective::gather:
@@ -202,7 +296,8 @@ private:
     }
     bool shows_data(int peer) const {
         const content what = line_of(peer).what;
-        return what == content::data || what == content::data_and_room;
+        return what == content::data || what == content::data_and_room ||
+               what == content::deposited || what == content::left;
     }
 
     // A rank's part of what a peer gives to all ranks, by the counts that come first. Without them
@@ -213,7 +308,7 @@ private:
         const std::size_t bytes = bytes_given(op, *headers[peer]),
                           each = bytes / std::size_t(size_);
         if (!has_counts) return {kept_piece(peer, bytes) + std::size_t(rank_) * each, each};
-        const std::byte* const counts = piece_of(peer, bytes_of_counts() + bytes);
+        const std::byte* const counts = given_piece(peer, bytes_of_counts() + bytes);
         std::size_t before = 0, mine = 0, left = bytes / op.element_bytes;
         for (int p = 0; p < size_; ++p) {
             std::size_t count;
@@ -239,11 +334,20 @@ private:
     // lies there, where ranks tell each other first whether they have room. A larger one stays:
     // the ring has room for what comes next.
     std::byte* kept_piece(int peer, std::size_t bytes) {
-        const auto* const piece = piece_of(peer, bytes);
+        const auto* const piece = given_piece(peer, bytes);
         small_piece& kept = kept_[std::size_t(peer)];
         if (all_have_room || bytes > sizeof kept) return const_cast<std::byte*>(piece);
         std::memcpy(&kept, piece, bytes);
         return kept.bytes;
+    }
+
+    const std::byte* given_piece(int peer, std::size_t bytes) const {
+        const step_line& line = line_of(peer);
+        const bool is_deposit = line.what == content::deposited || line.what == content::left;
+        if (!is_deposit || bytes <= sizeof line.small) return piece_of(peer, bytes);
+        if (bytes > tuning::deposit_bytes) [[unlikely]]
+            refuse_shown_by(peer);
+        return region_.deposit(peer, step());
     }
 
     static bool makes_result(collective kind) { return kind != collective::broadcast; }
@@ -536,6 +640,7 @@ private:
     const std::size_t slice_room_;
     algorithm algorithm_ = algorithm::by_groups;  // of the present call, as chosen
     bool moves_ = false;                          // its data may go with the header
+    bool deposits_ = false;                       // and they have a place of their own
     bool is_list_ = false;
     std::size_t total_bytes_ = 0;
     const operation* op_ = nullptr;
