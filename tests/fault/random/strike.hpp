@@ -98,7 +98,7 @@ public:
             mine_.struck = now();
             limit_descriptors(true);
         }
-        // What hvd says goes to a file, too, which is small.
+        // The messages of hvd go to a file, too, which is small.
         if (fault_->what == kind::without_file_size) limit(RLIMIT_FSIZE, 1 << 20);
         if (fault_->what == kind::without_address_space) limit(RLIMIT_AS, mapped_bytes());
         if (fault_->what == kind::cut) {
