@@ -177,9 +177,18 @@ TEST_CASE(
                                [&] { comm.gather(mine, hvd::into(all), hvd::root{culprit}); });
                 CHECK(all == before);
                 for (const int root : {0, size - 1}) {
+                    const hvd::options together{.confirm = true};
+                    expect_refusal(comm, culprit, room, [&] {
+                        comm.scatter(to_all, hvd::into(one), hvd::root{root}, together);
+                    });
+                    CHECK(one == before_one);
+                    // ranks that leave the call have their parts
                     expect_refusal(comm, culprit, room,
                                    [&] { comm.scatter(to_all, hvd::into(one), hvd::root{root}); });
-                    CHECK(one == before_one);
+                    if (comm.rank() == culprit ||
+                        one != u.gives(root, comm.rank(), comm.rank() + 1))
+                        CHECK(one == before_one);
+                    one = before_one;
                 }
             }
     });
