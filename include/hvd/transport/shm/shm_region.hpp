@@ -53,6 +53,9 @@ struct late_record {
     atomic<std::uint64_t> until{0};  // the call in which they are told; written first
     atomic<std::uint64_t> found{0};  // the call in which this rank found the failure; 0: none
     std::uint64_t failed = 0;        // the call that failed: this one, or one before it
+    bool is_thrown = false;          // by this rank; otherwise it is told, too
+    collective kind = collective::barrier;
+    char name[sizeof(call_header::name)] = {};  // of that call
     char reason[256] = {};
 };
 
