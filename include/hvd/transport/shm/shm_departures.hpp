@@ -31,9 +31,8 @@ public:
     // It looks at calls that all ranks have begun, and waits for none.
     [[gnu::cold]] message untold() override {
         const difference earliest = find_difference(last_begun_by_all(), nullptr);
-        ++calls_;
+        ++calls_;  // records are looked at in the next call
         const failure_of_rank first = first_failure();
-        --calls_;
         const bool is_found = earliest.what && earliest.call < first.call;
         if (!is_found && (first.count == 0 || has_thrown(first))) return {};
         return text("hvd: rank ", rank_, " was not told before the end of its communicator: ",
@@ -107,7 +106,6 @@ private:
         late_record& r = slots_[rank_].late[record_];
         const call_header& mine = slots_[rank_].entry[call & last_kept];
         r.found.store(0);
-        r.until.store(~std::uint64_t(0));
         r.failed = call;
         r.is_thrown = is_thrown;
         r.kind = mine.kind;
@@ -128,11 +126,11 @@ private:
         return failed_ == first.call && slots_[rank_].late[record_].is_thrown;
     }
 
-    // The record of a rank that holds for the present call.
+    // A rank's record of what is told next. It writes there again when all have met twice since.
     const late_record* record_of(int peer) const {
         for (const late_record& r : slots_[peer].late) {
-            const std::uint64_t until = r.until.load(), found = r.found.load();
-            if (found != 0 && found < calls_ && calls_ <= until) return &r;
+            const std::uint64_t found = r.found.load();
+            if (found > met_ && found < calls_) return &r;
         }
         return nullptr;
     }
@@ -155,6 +153,7 @@ private:
         if (first.count > 0) tell_failure(first);
         else late = find_difference(calls_ - 1, "it is found in ").what;
         history_ = 0;
+        met_ = calls_;
         since_ = calls_ + 1;
     }
 
@@ -165,7 +164,6 @@ private:
         } catch (...) {  // no memory for a text
             late = std::current_exception();
         }
-        if (failed_ != 0) slots_[rank_].late[record_].until.store(calls_);
         failed_ = 0;
     }
 
@@ -270,6 +268,7 @@ private:
     std::uint64_t room_at_ = 0;                            // the next such step
     std::uint64_t failed_ = 0;  // the call that failed, as this rank has noted; 0: none
     std::uint64_t since_ = 1;   // the first call whose failure has not been told
+    std::uint64_t met_ = 0;     // the last call in which all had something to be told
     std::uint64_t told_ = 0;    // failures of all ranks that all have been told
     unsigned record_ = 0;       // of slot.late, the last one
 };

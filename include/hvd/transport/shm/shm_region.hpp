@@ -47,10 +47,8 @@ struct alignas(tuning::cache_line) step_line {
 };
 static_assert(sizeof(step_line) == tuning::cache_line);
 
-// A call that failed on this rank after others had left it. Those are told in a later call, which
-// ends the record.
+// A call that failed after ranks had left it. Those are told in a later call, in which all meet.
 struct late_record {
-    atomic<std::uint64_t> until{0};  // the call in which they are told; written first
     atomic<std::uint64_t> found{0};  // the call in which this rank found the failure; 0: none
     std::uint64_t failed = 0;        // the call that failed: this one, or one before it
     bool is_thrown = false;          // by this rank; otherwise it is told, too
