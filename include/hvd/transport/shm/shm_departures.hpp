@@ -160,7 +160,8 @@ private:
     [[gnu::cold]] void tell_failure(const failure_of_rank& first) {
         told_ += std::uint64_t(first.count);
         try {
-            late = has_thrown(first) ? failure_of_others(first) : failure_for(first, "it is told in ");
+            late =
+                has_thrown(first) ? failure_of_others(first) : failure_for(first, "it is told in ");
         } catch (...) {  // no memory for a text
             late = std::current_exception();
         }
@@ -198,8 +199,7 @@ private:
             peer_error(rank_,
                        text("hvd: ", own_entry().label(), " on rank ", rank_, ": ", ranks,
                             " had left an earlier call, and ", others.size() == 1 ? "is" : "are",
-                            " told in this one that it failed: ",
-                            label_of(*record_of(first.rank))),
+                            " told in this one that it failed: ", label_of(*record_of(first.rank))),
                        others));
     }
 
@@ -209,8 +209,7 @@ private:
         const late_record& r = *record_of(first.rank);
         return std::make_exception_ptr(late_error<peer_error>(
             rank_,
-            text("hvd: ", label_of(r), " on rank ", rank_, ": rank ", first.rank,
-                 " failed in it: ",
+            text("hvd: ", label_of(r), " on rank ", rank_, ": rank ", first.rank, " failed in it: ",
                  std::string_view(r.reason, strnlen(r.reason, sizeof r.reason)), note(how)),
             std::vector<int>{first.rank}));
     }
