@@ -54,9 +54,10 @@ struct segment_part {
     std::size_t begin = 0, end = 0;
 };
 
-// Makes a segment that all ranks of a node map, and of which each reserves [begin, end), and another
-// part that is touched later if at all. `first` is the first rank of this rank's node. The segment is empty on all ranks of the channel if the
-// system refuses it to one. All of them come, and wait for each other in agreements alone.
+// Makes a segment that all ranks of a node map. Each rank reserves [begin, end) of it, and another
+// part that is mapped when it is used. `first` is the first rank of this rank's node. The segment
+// is empty on all ranks of the channel if the system refuses it to one. All of them come, and wait
+// for each other in agreements alone.
 template <header_channel C>
 [[gnu::cold]] shared_memory map_together(C& channel, std::string_view name, int first,
                                          std::size_t bytes, std::size_t begin, std::size_t end,

@@ -7,7 +7,7 @@
 
 namespace hvd::inline v0::detail {
 
-// Of an argument that is passed on as T&&: a constant or a temporary.
+// True for an argument, passed on as T&&, that is a constant or a temporary.
 template <class T>
 constexpr bool is_unchanging =
     !std::is_lvalue_reference_v<T> || std::is_const_v<std::remove_reference_t<T>>;

@@ -97,8 +97,7 @@ private:
         std::exception_ptr what;  // null: there is none
     };
 
-    // All are told when they meet. Until then this rank leaves no call. Of several failures it
-    // notes the first.
+    // All are told when they meet. Until then this rank leaves no call, and notes no other failure.
     [[gnu::cold]] void note(std::uint64_t call, bool is_thrown, std::string_view reason) noexcept {
         if (failed_ != 0) return;
         failed_ = call;
@@ -230,7 +229,7 @@ private:
         }
         return {};
     }
-    // Of the calls that ranks may have left.
+    // The last such call that ranks may have left.
     [[gnu::cold]] std::uint64_t last_begun_by_all() const {
         for (std::uint64_t call = apart_; call >= since_ && has_entries_of(call); --call)
             if (all_at(step_of_[call & last_kept])) return call;
