@@ -12,6 +12,26 @@ namespace departures_tests {
 using namespace hvd_test;
 using namespace std::chrono_literals;
 
+// An object that its rank may fail to write.
+struct picky {
+    bool is_bad = false;
+};
+
+}  // namespace departures_tests
+
+template <>
+struct hvd::serializer<departures_tests::picky> {
+    static void write(std::vector<std::byte>& bytes, const departures_tests::picky& p) {
+        if (p.is_bad) throw std::runtime_error("an object that can't be written");
+        hvd::serializer<bool>::write(bytes, p.is_bad);
+    }
+    static departures_tests::picky read(std::span<const std::byte>& bytes) {
+        return {hvd::serializer<bool>::read(bytes)};
+    }
+};
+
+namespace departures_tests {
+
 // Ranks leave small calls with a root when they need nothing more from others. A failure is then
 // told to them in a later call.
 
@@ -124,6 +144,166 @@ TEST_CASE("ranks that all leave for the sake of themselves are told") {
             CHECK(failure.differences == 1);
             check_that_it_works(comm);
         }
+    });
+}
+
+// The root by which a rank needs nothing from others, where ranks disagree.
+template <class Comm>
+int root_to_leave(const Comm& comm, int kind) {
+    return kind == 0 || kind == 3 ? comm.rank() : comm.size() - 1 - comm.rank();
+}
+
+TEST_CASE("two disagreements do not cancel each other out") {
+    on_every_transport_from(2, [](auto& comm) {
+        for (int first = 0; first < 4; ++first)
+            for (int second = 0; second < 4; ++second)
+                for (const std::size_t bytes : {0, 34, 3000, 100000}) {
+                    CAPTURE(first);
+                    CAPTURE(second);
+                    CAPTURE(bytes);
+                    heard failure{.field = "root"};
+                    const int root = root_to_leave(comm, first);
+                    failure.in([&] { make_call(comm, first, root, false); });
+                    failure.in([&] {
+                        const hvd::root other{comm.size() - 1 - root};
+                        std::vector<unsigned char> x(bytes, 1), all(bytes * size_of(comm), 1);
+                        if (second == 0) comm.broadcast(x, other);
+                        else if (second == 1) comm.reduce(x, hvd::max, other);
+                        else if (second == 2) comm.gather(x, other);
+                        else comm.scatter(all, other);
+                    });
+                    failure.in([&] { comm.barrier(); });
+                    failure.in([&] { comm.barrier(); });
+                    CHECK(failure.differences >= 1);
+                    check_that_it_works(comm);
+                }
+    });
+}
+
+TEST_CASE("a rank that refuses its next call by itself is told") {
+    on_every_transport_from(2, [](auto& comm) {
+        for (int what = 0; what < 3; ++what) {
+            CAPTURE(what);
+            heard failure;
+            failure.in([&] { make_call(comm, 0, 0, comm.rank() == 1); });
+            const bool is_told = failure.differences == 0;
+            std::string text;
+            try {
+                const picky object{comm.rank() == 0};
+                if (what == 0) (void)comm.gather_object(object, hvd::root{1});
+                else if (what == 1) (void)comm.allgather_object(object);
+                else {
+                    int x = 1;
+                    comm.allreduce(x, [&](int, int) -> int { throw std::runtime_error("mine"); });
+                }
+            } catch (const std::exception& e) {
+                text = e.what();
+            }
+            if (is_told) CHECK(contains(text, "ranks disagree on element type"));
+            if (is_told && comm.rank() == 0 && what < 2) CHECK(contains(text, "can't be written"));
+            CHECK(!text.empty());
+            check_that_it_works(comm);
+        }
+    });
+}
+
+TEST_CASE("a right call that ranks may have left does not fail for an earlier one") {
+    on_every_transport_from(2, [](auto& comm) {
+        if (!is_one_node(comm)) return;
+        int x = comm.rank();
+        comm.broadcast(x, hvd::root{comm.rank()});
+        const auto all = comm.gather(comm.rank(), hvd::root{0});
+        if (comm.rank() == 0) CHECK(all.values.back() == comm.size() - 1);
+        heard failure{.field = "root"};
+        failure.in([&] { comm.barrier(); });
+        CHECK(failure.differences == 1);
+        check_that_it_works(comm);
+    });
+}
+
+// The text that hvd says while f runs on rank 0. The others do nothing.
+template <class Comm, class F>
+std::string said_on_first(Comm& comm, F f) {
+    static std::string said;
+    comm.barrier();
+    if (comm.rank() == 0) {
+        said.clear();
+        hvd::set_message_sink([](std::string_view line) { said += line; });
+        f();
+        hvd::set_message_sink(nullptr);
+    }
+    comm.barrier();
+    return comm.rank() == 0 ? said : std::string();
+}
+
+TEST_CASE("all ranks that are far ahead are told in one call, and once") {
+    on_every_transport_from(2, [](auto& comm) {
+        if (!is_one_node(comm)) return;
+        auto other = second_of(comm), order = second_of(comm);
+        const int late = comm.size() - 1, ahead = int(hvd::detail::tuning::most_ahead) - 2;
+        int failed_in = -1, failures = 0;
+        const auto call = [&](int i) {
+            try {
+                int x = comm.rank() == 0 ? i : -1;
+                other.broadcast(x, hvd::root{0});
+                CHECK(x == i);
+            } catch (const hvd::error&) {
+                failed_in = i;
+                ++failures;
+            }
+        };
+        if (comm.rank() == late) order.barrier();
+        std::vector<int> x(comm.rank() == late ? 3 : 2);
+        if (comm.rank() == late)
+            thrown<hvd::mismatch_error>([&] { other.broadcast(x, hvd::root{0}); });
+        else other.broadcast(x, hvd::root{0});
+        for (int i = 0; i < ahead; ++i) call(i);
+        if (comm.rank() != late) order.barrier();
+        for (int i = ahead; i < 3 * ahead; ++i) call(i);
+        CHECK(failures == 1);
+        for (const int theirs : comm.allgather(failed_in).values) CHECK(theirs == failed_in);
+        CHECK(said_on_first(comm, [&] { other = {}; }).empty());
+    });
+}
+
+TEST_CASE("ranks that all have left for the sake of themselves are told at the end") {
+    on_every_transport_from(2, [](auto& comm) {
+        if (!is_one_node(comm)) return;
+        auto other = second_of(comm);
+        int x = comm.rank();
+        other.broadcast(x, hvd::root{comm.rank()}, {.name = "last"});
+        const std::string said = said_on_first(comm, [&] { other = {}; });
+        if (comm.rank() == 0) CHECK(contains(said, "broadcast 'last'"));
+        if (comm.rank() == 0) CHECK(contains(said, "ranks disagree on root"));
+    });
+}
+
+TEST_CASE("a rank that failed alone is named at the end") {
+    on_every_transport_from(2, [](auto& comm) {
+        if (!is_one_node(comm)) return;
+        auto other = second_of(comm);
+        const std::vector<int> all(2 * size_of(comm));
+        std::vector<int> part(comm.rank() == 1 ? 1 : 2);
+        const auto call = [&] {
+            other.scatter(all, hvd::into(part), hvd::root{0}, {.name = "parts"});
+        };
+        if (comm.rank() == 1) thrown<hvd::usage_error>(call);
+        else call();
+        const std::string said = said_on_first(comm, [&] { other = {}; });
+        if (comm.rank() == 0) CHECK(contains(said, "scatter 'parts' on rank 0: rank 1"));
+        if (comm.rank() == 0) CHECK(contains(said, "room for 1 elements"));
+    });
+}
+
+TEST_CASE("a rank that has thrown a failure is not told again at the end") {
+    on_every_transport_from(2, [](auto& comm) {
+        if (!is_one_node(comm)) return;
+        auto other = second_of(comm);
+        std::vector<int> x(comm.rank() == 0 ? 3 : 2);
+        const hvd::root last{comm.size() - 1};
+        if (comm.rank() == 0) thrown<hvd::mismatch_error>([&] { other.broadcast(x, last); });
+        else other.broadcast(x, last);
+        CHECK(said_on_first(comm, [&] { other = {}; }).empty());
     });
 }
 

@@ -82,6 +82,10 @@ TEST_CASE("broadcast_object gives every rank each root's object in place, copy_o
             CHECK(comm.copy_of_root(fixed, hvd::root{root}) == of_rank(root));
             CHECK(fixed == of_rank(comm.rank()));
             CHECK(&comm.broadcast_object(mine, hvd::root{root}) == &mine);
+            hvd::options named{.name = "mine"};  // no constant
+            comm.broadcast_object(mine, hvd::root{root}, named);
+            comm.broadcast_object(mine, hvd::root{root}, hvd::options{.name = "mine"});
+            comm.broadcast_object_async(mine, hvd::root{root}, named).wait();
             CHECK(mine == of_rank(root));
         }
     });

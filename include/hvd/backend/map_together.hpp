@@ -49,16 +49,24 @@ template <header_channel C>
     return memory;
 }
 
-// Makes a segment that all ranks of a node map, and of which each reserves [begin, end). `first` is
-// the first rank of this rank's node. The segment is empty on all ranks of the channel if the
-// system refuses it to one. All of them come, and wait for each other in agreements alone.
+// A part of a segment, in bytes.
+struct segment_part {
+    std::size_t begin = 0, end = 0;
+};
+
+// Makes a segment that all ranks of a node map. Each rank reserves [begin, end) of it, and another
+// part that is mapped when it is used. `first` is the first rank of this rank's node. The segment
+// is empty on all ranks of the channel if the system refuses it to one. All of them come, and wait
+// for each other in agreements alone.
 template <header_channel C>
 [[gnu::cold]] shared_memory map_together(C& channel, std::string_view name, int first,
-                                         std::size_t bytes, std::size_t begin, std::size_t end) {
+                                         std::size_t bytes, std::size_t begin, std::size_t end,
+                                         segment_part untouched = {}) {
     shared_memory memory = opened_together(channel, name, first, bytes, false);
     if (!memory) memory = opened_together(channel, name, first, bytes, true);
     if (!memory) return memory;
-    const int refusal = memory.reserve(begin, end);
+    int refusal = memory.reserve(begin, end);
+    if (refusal == 0) refusal = memory.reserve_untouched(untouched.begin, untouched.end);
     if (!all_have(channel, name, refusal == 0)) memory = shared_memory::refused(refusal);
     memory.all_have_it();
     return memory;

@@ -56,7 +56,9 @@ public:
                           own = shm_region::windows_of(here.mine, here.ranks, window);
         // Each rank touches its own windows first, so that they lie near its processor.
         memory_ = map_together(endpoint, making, here.first, bytes, here.mine == 0 ? 0 : own,
-                               own + tuning::windows * window);
+                               own + tuning::windows * window,
+                               {shm_region::deposits_of(here.mine, here.ranks, window),
+                                shm_region::deposits_of(here.mine + 1, here.ranks, window)});
         memory_.close_file();
         if (!memory_) return;
         shm_region region(memory_.data(), here.ranks, window, reachable_);

@@ -7,6 +7,11 @@
 
 namespace hvd::inline v0::detail {
 
+// True for an argument, passed on as T&&, that is a constant or a temporary.
+template <class T>
+constexpr bool is_unchanging =
+    !std::is_lvalue_reference_v<T> || std::is_const_v<std::remove_reference_t<T>>;
+
 /// The members of a communicator that move C++ objects.
 template <class Comm, class B>
 class object_calls {
@@ -74,7 +79,9 @@ public:
 
     // Constants and temporaries can't take the root's object: the call would do nothing.
     template <class T, class... A>
-    refused_call broadcast_object(const T&, A&&...) {
+    refused_call broadcast_object(T&&, A&&...)
+        requires(is_unchanging<T>)
+    {
         static_assert(sizeof(T) == 0,
                       "hvd: broadcast_object changes its argument, and this one is const or a "
                       "temporary: comm.copy_of_root(object) returns the root's");
@@ -82,7 +89,9 @@ public:
     }
 
     template <class T, class... A>
-    refused_call broadcast_object_async(const T&, A&&...) {
+    refused_call broadcast_object_async(T&&, A&&...)
+        requires(is_unchanging<T>)
+    {
         static_assert(sizeof(T) == 0,
                       "hvd: broadcast_object_async changes its argument, and this one is const or "
                       "a temporary");

@@ -555,7 +555,9 @@ private:
         if (!op.failure) throw;
         op.entry.refused = false;
         op.entry.text[0] = 0;
-        std::rethrow_exception(std::exchange(op.failure, nullptr));
+        const std::exception_ptr own = std::exchange(op.failure, nullptr);
+        if (is_of_earlier_call()) throw;
+        std::rethrow_exception(own);
     }
 
     // A rank without memory for the reason gives the communicator up as well, and tells it.

@@ -155,6 +155,12 @@ public:
         return error == EINVAL ? allocate(file_, begin, end) : error;
     }
 
+    // The same for pages that come into the mapping when they are used.
+    int reserve_untouched(std::size_t begin, std::size_t end) {
+        if (begin < end && end - begin > available_memory()) return ENOMEM;
+        return allocate(file_, begin, end);
+    }
+
     // Takes pages of a file where the mapping can't. A signal ends a call of the system, which then
     // has taken nothing: so each call takes a part.
     static int allocate(int file, std::size_t begin, std::size_t end) {

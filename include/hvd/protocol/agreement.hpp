@@ -15,6 +15,25 @@ namespace hvd::inline v0::detail {
 // of them failed. Everything travels in call headers, over a channel. Most of it is cold: it is not
 // called at each step, and the compiler takes less time for it.
 
+// A failure of an earlier call, of which this rank is told in the present one. Nobody tells it
+// again, so it goes before this rank's own failure of the present call.
+struct of_earlier_call {};
+template <class Error>
+struct late_error final : Error, of_earlier_call {
+    using Error::Error;
+};
+
+// Called in a handler.
+[[gnu::cold]] inline bool is_of_earlier_call() {
+    try {
+        throw;
+    } catch (const of_earlier_call&) {
+        return true;
+    } catch (...) {
+        return false;
+    }
+}
+
 // A channel carries call headers between the ranks of a communicator: `exchange_headers` shows
 // this rank's header to all ranks, and returns the headers of all ranks, by rank. Sessions of
 // communicators are channels, and so is `host_ranks`.
@@ -56,13 +75,14 @@ std::exception_ptr attempt(call_header& mine, F&& f) {
     }
 }
 
-// The failure of this rank goes before everything that the exchange with the others throws.
+// The failure of this rank goes before everything that the exchange with the others throws, but
+// for failures of earlier calls.
 template <class F>
 void exchange_after(const std::exception_ptr& failure, F&& exchange) {
     try {
         exchange();
     } catch (const error&) {
-        if (!failure) throw;
+        if (!failure || is_of_earlier_call()) throw;
     }
     if (failure) std::rethrow_exception(failure);
 }

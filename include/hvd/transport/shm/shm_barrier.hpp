@@ -239,7 +239,7 @@ protected:
         ++calls_;
         copy_header(slots_[rank_].entry[calls_ & last_kept], mine);
         digest_ = digest_of(mine);
-        digest_.rest += history_;
+        if (history_ != 0) digest_.rest = mixed(digest_.rest ^ history_);
         step_line& line = next_line();
         line.count = digest_.count;
         line.rest = digest_.rest;
@@ -375,6 +375,14 @@ protected:
     const bool crowded_;
     std::uint64_t steps_ = 0, calls_ = 0;
     std::uint64_t history_ = 0;  // of the calls that ranks may have left: see shm_departures
+
+    // The mixer of splitmix64. Digests are sums, and no sum of two histories cancels.
+    static std::uint64_t mixed(std::uint64_t z) {
+        z += 0x9e3779b97f4a7c15u;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        return z ^ (z >> 31);
+    }
 
 private:
     struct reaching {

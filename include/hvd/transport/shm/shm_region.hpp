@@ -47,12 +47,13 @@ struct alignas(tuning::cache_line) step_line {
 };
 static_assert(sizeof(step_line) == tuning::cache_line);
 
-// A call that failed on this rank after others had left it. Those are told in a later call, which
-// ends the record.
+// A call that failed after ranks had left it. Those are told in a later call, in which all meet.
 struct late_record {
-    atomic<std::uint64_t> until{0};  // the call in which they are told; written first
     atomic<std::uint64_t> found{0};  // the call in which this rank found the failure; 0: none
     std::uint64_t failed = 0;        // the call that failed: this one, or one before it
+    bool is_thrown = false;          // by this rank; otherwise it is told, too
+    collective kind = collective::barrier;
+    char name[sizeof(call_header::name)] = {};  // of that call
     char reason[256] = {};
 };
 
@@ -95,8 +96,8 @@ struct alignas(tuning::cache_line) message_line {
 };
 
 // The memory that all ranks of a node have mapped: a slot for each rank, what messages between two
-// of them need, and its windows, a ring that is filled one after another. It also knows the
-// segments in which the ranks can reach each other's tensors.
+// of them need, its windows, a ring that is filled one after another, and its deposits. It also
+// knows the segments in which the ranks can reach each other's tensors.
 class shm_region {
 public:
     // The size of a window: whole pages, and at least one page for each rank.
@@ -105,11 +106,16 @@ public:
         return shared_memory::whole_pages(requested < least ? least : requested);
     }
     static std::size_t bytes(int ranks, std::size_t window) {
-        return windows_of(ranks, ranks, window);
+        return deposits_of(ranks, ranks, window);
     }
     // The offset of a rank's windows.
     static std::size_t windows_of(int rank, int ranks, std::size_t window) {
         return slots_bytes(ranks) + tuning::windows * std::size_t(rank) * window;
+    }
+    // The offset of a rank's deposits, behind all windows: whole pages, which many programs do not
+    // touch.
+    static std::size_t deposits_of(int rank, int ranks, std::size_t window) {
+        return windows_of(ranks, ranks, window) + std::size_t(rank) * deposits_bytes;
     }
 
     shm_region(void* memory, int ranks, std::size_t window, shared<segments> reachable)
@@ -147,9 +153,8 @@ public:
     }
     // The data that a rank leaves to the others in a step.
     std::byte* deposit(int rank, std::uint64_t step) const {
-        return memory_ + before_deposits(ranks_) +
-               (std::size_t(rank) * tuning::deposits + std::size_t(step % tuning::deposits)) *
-                   tuning::deposit_bytes;
+        return memory_ + deposits_of(rank, ranks_, window_) +
+               std::size_t(step % tuning::deposits) * tuning::deposit_bytes;
     }
 
     // How far rank `from` has come in its messages with rank `to`. Only `from` writes it.
@@ -205,17 +210,16 @@ public:
     segments& reachable() const { return *reachable_; }
 
 private:
+    static constexpr std::size_t deposits_bytes =
+        shared_memory::whole_pages(tuning::deposits * tuning::deposit_bytes);
     static std::size_t slots_bytes(int ranks) {
         return shared_memory::whole_pages(
-            before_deposits(ranks) + std::size_t(ranks) * tuning::deposits * tuning::deposit_bytes);
+            before_messages(ranks) +
+            std::size_t(ranks) *
+                (progress_bytes(ranks) + sizeof(message_line) + 2 * tuning::message_window));
     }
     static std::size_t before_messages(int ranks) {
         return std::size_t(ranks) * sizeof(node_slot) + sizeof(sleepers) + sizeof(late_failures);
-    }
-    static std::size_t before_deposits(int ranks) {
-        return before_messages(ranks) +
-               std::size_t(ranks) *
-                   (progress_bytes(ranks) + sizeof(message_line) + 2 * tuning::message_window);
     }
     // The counters of a rank, in cache lines of its own.
     static std::size_t progress_bytes(int ranks) {
