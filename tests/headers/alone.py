@@ -7,7 +7,7 @@ TARGET is the target of the build whose compiler and include paths are used. A h
 and one that needs MPI where there is none, are named and left out. Without MPI only those are compiled that ask for it:
 the others are the same as with it.
 
-All headers are compiled with HVD_TEST_WHOLE, as under ./run test --soak. Otherwise it is a sixteenth of them, another for each commit,
+All headers are compiled with HVD_TEST_WHOLE, as under ./run test --soak. Otherwise it is one of 32, another for each commit,
 and those that the last commit or the working tree changed. A change deep in the house would else compile them all."""
 
 import concurrent.futures
@@ -22,7 +22,7 @@ from floors import ONE_PLACE, is_standard
 from includes import Headers
 from turns import has_turn
 
-SHARES = 16
+SHARES = 32
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
 
