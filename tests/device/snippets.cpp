@@ -2,8 +2,13 @@
 // SPDX-FileCopyrightText: The hvd authors
 // The examples of the device path's reference and of docs/device.md, on the emulation.
 
+#include <array>
 #include <cstdio>
+#include <tuple>
+#include <utility>
+#include <vector>
 
+#include <hvd/data_device.hpp>
 #include <hvd/engine_device.hpp>
 
 #include "support.hpp"
@@ -179,6 +184,39 @@ void policies(world_type& world) {
     CHECK(memory.values()[0] == float(world.size() * (world.size() - 1)) / 2);
 }
 
+void batches(world_type& world) {
+    namespace data = hvd::data;
+    const std::vector<std::array<float, 2>> points(100, {1, 2});
+    const std::vector<int> labels(100, 3);
+    cudaStream_t stream{};
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    std::size_t samples = 0;
+    const auto train = [&](const auto& x, const auto& y, cudaStream_t) {
+        CHECK(x.extent(0) == y.extent(0));
+        samples += x.extent(0);
+    };
+    const auto columns = [](const std::vector<std::tuple<std::array<float, 2>, int>>& all) {
+        std::pair<data::rows<float>, std::vector<int>> batch{{{}, 2}, {}};
+        for (const auto& [point, label] : all) {
+            batch.first.values.insert(batch.first.values.end(), point.begin(), point.end());
+            batch.second.push_back(label);
+        }
+        return batch;
+    };
+    //! [to_device]
+    auto batches = data::from(data::zip(points, labels)) | data::shuffle({.seed = 42}) |
+                   data::batch(32, columns) | data::map(data::to_device()) | data::prefetch(4);
+    data::loader loader(batches, world, {.threads = 2});
+    for (auto& batch : loader.epoch(0)) {
+        const auto [x, y] = batch.on(stream);  // device tensors; the host does not wait
+        train(x, y, stream);                   // kernels on the stream
+    }
+    //! [to_device]
+    CHECK(samples <= 100 / std::size_t(world.size()) + 4);
+    cudaStreamSynchronize(stream);
+    cudaStreamDestroy(stream);
+}
+
 }  // namespace
 
 TEST_CASE("the examples of the device path") {
@@ -188,6 +226,7 @@ TEST_CASE("the examples of the device path") {
         hvd::run_threads(ranks, messages);
         hvd::run_threads(ranks, named);
         hvd::run_threads(ranks, policies);
+        hvd::run_threads(ranks, batches);
     }
     CHECK(emulation::live_objects() == 0);
     CHECK(emulation::disagreements().empty());

@@ -20,7 +20,7 @@ from turns import has_turn
 
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wshadow"]
 NEEDS = {"mpi.hpp": "mpi.h", "elastic_mpi.hpp": "mpi.h", "cuda.hpp": "cuda_runtime_api.h", "train_device.hpp": "cuda_runtime_api.h",
-         "engine_device.hpp": "cuda_runtime_api.h", "nccl.hpp": "nccl.h", "elastic_nccl.hpp": "nccl.h", "checkpoint.hpp": "nlohmann/json.hpp", "data_service.hpp": "nlohmann/json.hpp"}
+         "engine_device.hpp": "cuda_runtime_api.h", "data_device.hpp": "cuda_runtime_api.h", "nccl.hpp": "nccl.h", "elastic_nccl.hpp": "nccl.h", "checkpoint.hpp": "nlohmann/json.hpp", "data_service.hpp": "nlohmann/json.hpp"}
 EVERY_CALL = "tests/headers/every_call.cpp"
 SNIPPETS = {"tests/docs/snippets.cpp": (), "tests/train/snippets.cpp": (), "tests/train/engine_snippets.cpp": (), "tests/device/snippets.cpp": ("cuda_runtime_api.h", "nccl.h"),
             "tests/train/device_snippets.cpp": ("cuda_runtime_api.h", "nccl.h")}

@@ -50,6 +50,7 @@ ROOMS = [
     Room("engine/device", "device tensors of an engine"),
     Room("data", "orders of samples without a list, pipelines from a source to the batches of a rank, loaders", "how bytes move"),
     Room("data/formats", "files of samples, with their index", "pipelines"),
+    Room("data/device", "batches in the memory of a GPU"),
     Room("train", "what a trainer needs beside an optimizer: metrics, schedules, batch norm, uneven data", "how bytes move"),
     Room("train/gradients", "parameters, the reports of their gradients, buckets"),
     Room("train/sparse", "gradients in rows"),
