@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "../../protocol/agreement.hpp"
+#include "../batch.hpp"
 #include "parts.hpp"
 #include "slots.hpp"
 
@@ -109,22 +110,9 @@ public:
 
     template <class Batch>
     auto operator()(Batch batch) const {
-        constexpr bool has_parts = std::invocable<const Parts&, const Batch&>;
-        static_assert(has_parts,
-                      "hvd: data::to_device finds no numbers in such a batch: give it a function "
-                      "that takes the batch and returns its parts");
-        if constexpr (has_parts) {
-            const auto& parts = parts_(std::as_const(batch));
-            constexpr bool are_tensors =
-                hvd::detail::is_batch_part<std::remove_reference_t<decltype(parts)>>;
-            static_assert(are_tensors,
-                          "hvd: the function of data::to_device returns a tensor, vector or span "
-                          "of the host, in one piece, or a std::tuple of them");
-            if constexpr (are_tensors)
-                return std::apply(
-                    [&](const auto&... part) { return copy(std::move(batch), part...); },
-                    hvd::detail::views_of_parts(parts));
-        }
+        const auto& parts = parts_(std::as_const(batch));
+        return std::apply([&](const auto&... part) { return copy(std::move(batch), part...); },
+                          hvd::detail::views_of_parts(parts));
     }
 
 private:
@@ -159,5 +147,27 @@ private:
     Parts parts_;
     std::shared_ptr<hvd::detail::device_slots> slots_;
 };
+
+template <batch_pipeline Before, class Parts>
+auto operator|(Before before, map_step<to_device<Parts>> step) {
+    using batch_type = typename Before::batch_type;
+    constexpr bool has_parts = std::invocable<const Parts&, const batch_type&>;
+    static_assert(has_parts,
+                  "hvd: data::to_device finds no numbers in such a batch: give it a function that "
+                  "takes the batch and returns its parts");
+    if constexpr (has_parts) {
+        using parts = std::invoke_result_t<const Parts&, const batch_type&>;
+        constexpr bool are_tensors =
+            hvd::detail::is_batch_part<const std::remove_reference_t<parts>>;
+        static_assert(are_tensors,
+                      "hvd: the function of data::to_device returns a tensor, vector or span of "
+                      "the host, in one piece, or a std::tuple of them");
+        if constexpr (are_tensors)
+            return mapped_batches<Before, to_device<Parts>>(std::move(before), std::move(step.f));
+        else return before;
+    } else {
+        return before;
+    }
+}
 
 }  // namespace hvd::inline v0::data
