@@ -90,14 +90,14 @@ TSAN = {"build": "tsan", "level": "all", "slower": 4, "parallel": 2, "but": [*NO
 
 STAGES = [
     {"name": "units", "build": "gcc", "parallel": 1.5, "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "in_turns": {"headers.every_call_compiles*": 2}, "packages": ["format-check"], "cpu": [250, 350], "units": [7, 8]},
-    {"name": "collectives", "build": "clang", "parallel": 1.5, "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "in_turns": {"collective.memory_model": 2}, "cpu": [400, 500], "units": [13, 16]},
+    {"name": "collectives", "build": "clang", "parallel": 1.5, "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "in_turns": {"collective.memory_model": 2}, "cpu": [400, 500], "units": [10, 16]},
     {"name": "training", "build": "clang", "parallel": 2, "tests": ["data", "train", "interop"], "but": ["apart", "emulated", "interop.torch*", "interop.dlib*"],
-     "packages": ["venv", "network"], "cpu": [450, 450], "units": [20, 22]},
-    {"name": "engine", "build": "clang", "parallel": 2, "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [150, 160], "units": [7, 7]},
+     "packages": ["venv", "network"], "cpu": [450, 450], "units": [11, 22]},
+    {"name": "engine", "build": "clang", "parallel": 2, "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [150, 160], "units": [5, 7]},
     # Ranks and jobs that wait for a timeout need no processor.
-    {"name": "elastic", "build": "clang", "parallel": 3, "tests": ["elastic", "tcp"], "but": ["device"], "in_turns": {"elastic.random*": 2}, "cpu": [250, 320], "units": [9, 10]},
-    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "but": ["data"], "parallel": 4, "in_turns": {"fault.random*": 2}, "packages": ["network"], "cpu": [280, 420], "units": [13, 17]},
-    {"name": "launcher", "build": "clang", "parallel": 3, "tests": ["launcher"], "packages": ["venv", "network", "sshd"], "packages_of_all": ["slurm"], "cpu": [220, 220], "units": [14, 14]},
+    {"name": "elastic", "build": "clang", "parallel": 3, "tests": ["elastic", "tcp"], "but": ["device"], "in_turns": {"elastic.random*": 2}, "cpu": [250, 320], "units": [8, 10]},
+    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "but": ["data"], "parallel": 4, "in_turns": {"fault.random*": 2}, "packages": ["network"], "cpu": [280, 420], "units": [8, 17]},
+    {"name": "launcher", "build": "clang", "parallel": 3, "tests": ["launcher"], "packages": ["venv", "network", "sshd"], "packages_of_all": ["slurm"], "cpu": [220, 220], "units": [10, 14]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
     {"name": "asan", "turn": (0, 3), **ASAN, "tests": ["unit.[!k]*", "files", "data.*.threads", "train.*.threads"], "cpu": [0, 450], "units": [0, 6]},
@@ -112,7 +112,7 @@ STAGES = [
     {"name": "device", "build": "clang", "level": "all", "parallel": 2, "tests": ["device", "train.device*", "docs.from_nccl*"], "but": ["gpu"],
      "in_turns": {"device.compiles*": 4, "device.*.one_queue": 3, "device.*.locked_contexts": 3}, "cpu": [0, 540], "units": [0, 28]},
     {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer", "packaging"], "packages": ["cmake"], "in_turns": {"consumer": 2, "packaging": 2}, "cpu": [0, 240], "units": [0, 8]},
-    {"name": "docs", "build": "clang", "parallel": 2, "tests": ["docs"], "but": ["emulated", "mpi"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [250, 320], "units": [4, 5]},
+    {"name": "docs", "build": "clang", "parallel": 2, "tests": ["docs"], "but": ["emulated", "mpi"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [250, 320], "units": [1, 5]},
     {"name": "docs-mpi", "turn": ODD, "build": "clang", "level": "all", "parallel": 2, "tests": ["docs.*.mpi*"], "cpu": [0, 100], "units": [0, 3]},
     {"name": "examples", "build": "clang", "level": "all", "tests": ["examples"], "but": ["examples.torch*", "examples.dlib*"], "in_turns": {"examples": 3}, "cpu": [0, 320], "units": [0, 9]},
     {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [0, 200], "units": [0, 6]},
