@@ -16,7 +16,7 @@
   compile_errors        docs/reference/compile_errors.md is made of the programs that must not compile
   commands              each ./run command exists
   pictures              docs/images/*.svg are what draw.py draws; benchmarks.svg has the figures of docs/benchmarks.md
-  tests                 docs/horovod_behaviours.md names tests that exist, and has each row of its table filled
+  tests                 docs/reference/horovod_behaviours.md names tests that exist, and has each row of its table filled
   emulation             the table of tests/emulation/README.md has a row for each function of CUDA and NCCL
   snippets              every @snippet of the headers exists
   site                  the site is built without warnings; its search has each public name, and it shows its version
@@ -274,7 +274,7 @@ def names_in(file):
 
 
 def check_tests(root):
-    page = root / "docs/horovod_behaviours.md"
+    page = root / "docs/reference/horovod_behaviours.md"
     for line in page.read_text().splitlines():
         for file, names in re.findall(r"`(tests/[\w/]+\.\w+)`((?:,? \"[^\"]+\")*)", line):
             path = root / file
