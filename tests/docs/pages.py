@@ -5,8 +5,8 @@
 
   code                  each ```cpp block is a part of a compiled file, named by the comment before it
                         (<!-- FILE REGION -->), or a program with a main(); the forms of
-                        docs/from_X.md are in from_X.cpp
-  calls                 docs/from_pytorch.md and docs/from_nccl.md have a row for each name of these libraries
+                        docs/from_X.md and docs/reference/names_of_X.md are in from_X.cpp
+  calls                 docs/reference/names_of_pytorch.md and names_of_nccl.md have a row for each name of these libraries
   links                 links lead somewhere, also those to headings
   headers               the headers and folders that docs/internals.md and docs/way_of_*.md name exist
   names                 the files of its table of questions define the functions beside them, and those of the ways theirs
@@ -97,16 +97,18 @@ def check_code(root):
             elif region(root, file, name) != block["text"].strip("\n"):
                 yield f"{page.name}: [{name}] is not what stands in {file}"
     for name, lines in {"from_horovod": CELLS, "from_mpi": r"^(.*)$", "from_pytorch": CELLS, "from_nccl": CELLS}.items():
-        yield from check_forms(root, name, lines)
+        yield from check_forms(root, name, name, lines)
+    for name in ("pytorch", "nccl"):
+        yield from check_forms(root, f"reference/names_of_{name}", f"from_{name}", CELLS)
 
 
-def check_forms(root, name, lines):
+def check_forms(root, page, name, lines):
     """Each form on a page of the others' calls, the lines' code with a bracket or an assignment, is in its test."""
     code = spaceless((root / f"tests/docs/{name}.cpp").read_text())
-    for line in re.findall(lines, (root / f"docs/{name}.md").read_text(), re.M):
+    for line in re.findall(lines, (root / f"docs/{page}.md").read_text(), re.M):
         for form in re.findall(r"`([^`]+)`", line):
             if re.search(r"[(=]", form) and not form.startswith("MPI_") and spaceless(form) not in code:
-                yield f"{name}.md: not in {name}.cpp: {form}"
+                yield f"{page}.md: not in {name}.cpp: {form}"
 
 
 def rows_of(page):
@@ -116,8 +118,8 @@ def rows_of(page):
 
 
 def check_calls(root):
-    for page, names in {"from_pytorch": names_of_others.PYTORCH, "from_nccl": names_of_others.NCCL}.items():
-        known, second_cells = rows_of(root / f"docs/{page}.md")
+    for page, names in {"names_of_pytorch": names_of_others.PYTORCH, "names_of_nccl": names_of_others.NCCL}.items():
+        known, second_cells = rows_of(root / f"docs/reference/{page}.md")
         yield from (f"{page}.md has no row for {name}" for name in names if name not in known)
         yield from (f"{page}.md has an empty cell" for cell in second_cells if not cell.strip())
     for folder in ("/usr/local/cuda/include", "/usr/local/include", "/usr/include"):
