@@ -8,8 +8,8 @@
                         docs/from_X.md and docs/reference/names_of_X.md are in from_X.cpp
   calls                 docs/reference/names_of_pytorch.md and names_of_nccl.md have a row for each name of these libraries
   links                 links lead somewhere, also those to headings
-  headers               the headers and folders that docs/internals.md and docs/way_of_*.md name exist
-  names                 the files of its table of questions define the functions beside them, and those of the ways theirs
+  headers               the headers and folders that docs/internals.md, docs/reference/code.md and docs/way_of_*.md name exist
+  names                 the files of the table of questions of docs/reference/code.md define the functions beside them, and those of the ways theirs
   rooms                 the tables of rooms are made of the list in tools/docs/rooms.py
   surface               docs/surface.md is made of the headers, and has each public name; pages and examples include doors alone
   options               docs/reference/options.md is made of the headers, and each member has a meaning
@@ -158,7 +158,7 @@ def source_of(root, name):
 
 
 def check_headers(root):
-    for page in [root / "docs/internals.md", *ways(root)]:
+    for page in [root / "docs/internals.md", root / "docs/reference/code.md", *ways(root)]:
         for name in re.findall(r"`([\w/*]+(?:/|\.hpp))`", page.read_text()):
             if not name.startswith("include/") and not any((root / "include/hvd").glob(name)):
                 yield f"{page.name}: no such header or folder: {name}"
@@ -173,18 +173,18 @@ def check_names(root):
             defined[file] = defined_names(path.read_text()) if path.is_file() else set()
         return name.removeprefix("detail::") in defined[file]
 
-    internals = root / "docs/internals.md"
-    table = re.search(r"^\| question \| file \| function \|\n\|---\|---\|---\|\n((?:\|.*\n)*)", internals.read_text(), re.M)
+    questions = root / "docs/reference/code.md"
+    table = re.search(r"^\| question \| file \| function \|\n\|---\|---\|---\|\n((?:\|.*\n)*)", questions.read_text(), re.M)
     rows = table[1].splitlines() if table else []
     if len(rows) < FEWEST_QUESTIONS:
-        yield f"{internals.name}: {len(rows)} questions, and there were {FEWEST_QUESTIONS}"
+        yield f"{questions.name}: {len(rows)} questions, and there were {FEWEST_QUESTIONS}"
     for row in rows:
         cells = re.fullmatch(r"\| [^|`]+ \| `([\w/.]+)` \| ((?:`[\w:]+`(?:, )?)+) \|", row)
         if not cells:
-            yield f"{internals.name}: this row has no file or no function: {row}"
+            yield f"{questions.name}: this row has no file or no function: {row}"
             continue
-        yield from (f"{internals.name}: {cells[1]} does not define {name}" for name in re.findall(r"`([\w:]+)`", cells[2]) if not has(cells[1], name))
-    for page in [internals, *ways(root)]:
+        yield from (f"{questions.name}: {cells[1]} does not define {name}" for name in re.findall(r"`([\w:]+)`", cells[2]) if not has(cells[1], name))
+    for page in [questions, root / "docs/internals.md", *ways(root)]:
         text = page.read_text()
         files = set(re.findall(r"`([\w/]+\.[hc]pp)`", text))
         for name, file in re.findall(r"`([\w:]+)`\s+\(`([\w/]+\.[hc]pp)`", text):

@@ -38,7 +38,7 @@ SECTIONS = {
     "Examples": ["examples/fashion_mnist/README.md", "examples/torch_mnist/README.md", "examples/dlib_mnist/README.md", "examples/word2vec/README.md", "examples/augment/README.md",
                  "examples/custom_engine/README.md", "examples/inference/README.md"],
     "Figures": ["docs/benchmarks.md", "docs/scaling.md", "docs/log/allreduce.md", "docs/log/nodes.md", "docs/log/scaling.md", "docs/log/other.md", "docs/log/training.md", "docs/log/elastic.md", "docs/log/data_service.md"],
-    "Inside": ["docs/internals.md", "docs/way_of_a_gradient.md", "docs/way_of_a_named_tensor.md", "docs/way_of_a_commit.md", "docs/way_of_a_device_call.md",
+    "Inside": ["docs/internals.md", "docs/reference/code.md", "docs/way_of_a_gradient.md", "docs/way_of_a_named_tensor.md", "docs/way_of_a_commit.md", "docs/way_of_a_device_call.md",
                "docs/testing.md", "docs/adding_a_backend.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"],
 }
 # What the pages of a part of the navigation count in the search: those that answer a question come before those that list or record.
