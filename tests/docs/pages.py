@@ -98,7 +98,7 @@ def check_code(root):
                 yield f"{page.name}: [{name}] is not what stands in {file}"
     for name, lines in {"from_horovod": CELLS, "from_mpi": r"^(.*)$", "from_pytorch": CELLS, "from_nccl": CELLS}.items():
         yield from check_forms(root, name, name, lines)
-    for name in ("horovod", "pytorch", "nccl"):
+    for name in ("horovod", "mpi", "pytorch", "nccl"):
         yield from check_forms(root, f"reference/names_of_{name}", f"from_{name}", CELLS)
 
 
