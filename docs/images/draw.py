@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Draws the pictures of docs/concepts.md, one SVG per collective, and those of README.md, docs/observing.md, docs/elastic.md and the
+"""Draws the pictures of docs/reference/collectives.md, one SVG per collective, and those of README.md, docs/observing.md, docs/elastic.md and the
 ways in docs/way_of_*.md: draw.py [FOLDER]
 
 A picture of a collective shows three ranks, before and after. A cell's colour is the rank that it comes from; a cell of several

@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 
 // Behaviours that Horovod's own tests expect and no test of tests/collective covers.
-// docs/horovod_behaviours.md has the whole list.
+// docs/reference/horovod_behaviours.md has the whole list.
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// This file contains every line of code of docs/from_nccl.md, so that it compiles and behaves as
-// the page says, on the emulation of NCCL. pages.py looks for the lines.
+// This file contains every line of code of docs/from_nccl.md and
+// docs/reference/names_of_nccl.md, so that it compiles and behaves as these say, on the emulation
+// of NCCL. pages.py looks for the lines.
 
 #include <atomic>
 #include <vector>

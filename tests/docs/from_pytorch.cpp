@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// This file contains every line of code of docs/from_pytorch.md, so that it compiles and behaves as
-// the page says. pages.py looks for the lines.
+// This file contains every line of code of docs/from_pytorch.md and
+// docs/reference/names_of_pytorch.md, so that it compiles and behaves as these say.
+// pages.py looks for the lines.
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""The names of other libraries that have a row on the pages docs/from_*.md."""
+"""The names of other libraries that have a row on the pages docs/reference/names_of_*.md."""
 
 import re
 

@@ -5,18 +5,18 @@
 
   code                  each ```cpp block is a part of a compiled file, named by the comment before it
                         (<!-- FILE REGION -->), or a program with a main(); the forms of
-                        docs/from_X.md are in from_X.cpp
-  calls                 docs/from_pytorch.md and docs/from_nccl.md have a row for each name of these libraries
+                        docs/from_X.md and docs/reference/names_of_X.md are in from_X.cpp
+  calls                 docs/reference/names_of_pytorch.md and names_of_nccl.md have a row for each name of these libraries
   links                 links lead somewhere, also those to headings
-  headers               the headers and folders that docs/internals.md and docs/way_of_*.md name exist
-  names                 the files of its table of questions define the functions beside them, and those of the ways theirs
+  headers               the headers and folders that docs/internals.md, docs/reference/code.md and docs/way_of_*.md name exist
+  names                 the files of the table of questions of docs/reference/code.md define the functions beside them, and those of the ways theirs
   rooms                 the tables of rooms are made of the list in tools/docs/rooms.py
   surface               docs/surface.md is made of the headers, and has each public name; pages and examples include doors alone
   options               docs/reference/options.md is made of the headers, and each member has a meaning
   compile_errors        docs/reference/compile_errors.md is made of the programs that must not compile
   commands              each ./run command exists
   pictures              docs/images/*.svg are what draw.py draws; benchmarks.svg has the figures of docs/benchmarks.md
-  tests                 docs/horovod_behaviours.md names tests that exist, and has each row of its table filled
+  tests                 docs/reference/horovod_behaviours.md names tests that exist, and has each row of its table filled
   emulation             the table of tests/emulation/README.md has a row for each function of CUDA and NCCL
   snippets              every @snippet of the headers exists
   site                  the site is built without warnings; its search has each public name, and it shows its version
@@ -97,16 +97,18 @@ def check_code(root):
             elif region(root, file, name) != block["text"].strip("\n"):
                 yield f"{page.name}: [{name}] is not what stands in {file}"
     for name, lines in {"from_horovod": CELLS, "from_mpi": r"^(.*)$", "from_pytorch": CELLS, "from_nccl": CELLS}.items():
-        yield from check_forms(root, name, lines)
+        yield from check_forms(root, name, name, lines)
+    for name in ("horovod", "mpi", "pytorch", "nccl"):
+        yield from check_forms(root, f"reference/names_of_{name}", f"from_{name}", CELLS)
 
 
-def check_forms(root, name, lines):
+def check_forms(root, page, name, lines):
     """Each form on a page of the others' calls, the lines' code with a bracket or an assignment, is in its test."""
     code = spaceless((root / f"tests/docs/{name}.cpp").read_text())
-    for line in re.findall(lines, (root / f"docs/{name}.md").read_text(), re.M):
+    for line in re.findall(lines, (root / f"docs/{page}.md").read_text(), re.M):
         for form in re.findall(r"`([^`]+)`", line):
             if re.search(r"[(=]", form) and not form.startswith("MPI_") and spaceless(form) not in code:
-                yield f"{name}.md: not in {name}.cpp: {form}"
+                yield f"{page}.md: not in {name}.cpp: {form}"
 
 
 def rows_of(page):
@@ -116,8 +118,8 @@ def rows_of(page):
 
 
 def check_calls(root):
-    for page, names in {"from_pytorch": names_of_others.PYTORCH, "from_nccl": names_of_others.NCCL}.items():
-        known, second_cells = rows_of(root / f"docs/{page}.md")
+    for page, names in {"names_of_pytorch": names_of_others.PYTORCH, "names_of_nccl": names_of_others.NCCL}.items():
+        known, second_cells = rows_of(root / f"docs/reference/{page}.md")
         yield from (f"{page}.md has no row for {name}" for name in names if name not in known)
         yield from (f"{page}.md has an empty cell" for cell in second_cells if not cell.strip())
     for folder in ("/usr/local/cuda/include", "/usr/local/include", "/usr/include"):
@@ -156,7 +158,7 @@ def source_of(root, name):
 
 
 def check_headers(root):
-    for page in [root / "docs/internals.md", *ways(root)]:
+    for page in [root / "docs/internals.md", root / "docs/reference/code.md", *ways(root)]:
         for name in re.findall(r"`([\w/*]+(?:/|\.hpp))`", page.read_text()):
             if not name.startswith("include/") and not any((root / "include/hvd").glob(name)):
                 yield f"{page.name}: no such header or folder: {name}"
@@ -171,18 +173,18 @@ def check_names(root):
             defined[file] = defined_names(path.read_text()) if path.is_file() else set()
         return name.removeprefix("detail::") in defined[file]
 
-    internals = root / "docs/internals.md"
-    table = re.search(r"^\| question \| file \| function \|\n\|---\|---\|---\|\n((?:\|.*\n)*)", internals.read_text(), re.M)
+    questions = root / "docs/reference/code.md"
+    table = re.search(r"^\| question \| file \| function \|\n\|---\|---\|---\|\n((?:\|.*\n)*)", questions.read_text(), re.M)
     rows = table[1].splitlines() if table else []
     if len(rows) < FEWEST_QUESTIONS:
-        yield f"{internals.name}: {len(rows)} questions, and there were {FEWEST_QUESTIONS}"
+        yield f"{questions.name}: {len(rows)} questions, and there were {FEWEST_QUESTIONS}"
     for row in rows:
         cells = re.fullmatch(r"\| [^|`]+ \| `([\w/.]+)` \| ((?:`[\w:]+`(?:, )?)+) \|", row)
         if not cells:
-            yield f"{internals.name}: this row has no file or no function: {row}"
+            yield f"{questions.name}: this row has no file or no function: {row}"
             continue
-        yield from (f"{internals.name}: {cells[1]} does not define {name}" for name in re.findall(r"`([\w:]+)`", cells[2]) if not has(cells[1], name))
-    for page in [internals, *ways(root)]:
+        yield from (f"{questions.name}: {cells[1]} does not define {name}" for name in re.findall(r"`([\w:]+)`", cells[2]) if not has(cells[1], name))
+    for page in [questions, root / "docs/internals.md", *ways(root)]:
         text = page.read_text()
         files = set(re.findall(r"`([\w/]+\.[hc]pp)`", text))
         for name, file in re.findall(r"`([\w:]+)`\s+\(`([\w/]+\.[hc]pp)`", text):
@@ -274,7 +276,7 @@ def names_in(file):
 
 
 def check_tests(root):
-    page = root / "docs/horovod_behaviours.md"
+    page = root / "docs/reference/horovod_behaviours.md"
     for line in page.read_text().splitlines():
         for file, names in re.findall(r"`(tests/[\w/]+\.\w+)`((?:,? \"[^\"]+\")*)", line):
             path = root / file

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// docs/tuning.md has a row for each setting, as the tables of the code say, with what keeps it: a
-// variable of Horovod's or another reason. It names all other variables, too. With the argument
-// --rows this prints the rows.
+// docs/reference/settings.md has a row for each setting, as the tables of the code say, with what
+// keeps it: a variable of Horovod's or another reason. It names all other variables, too. With the
+// argument --rows this prints the rows.
 
 #include <cstdlib>
 #include <cstring>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""The commands, scripts and files of docs/launching.md do what it says."""
+"""The commands, scripts and files of docs/launching.md and docs/reference/hvdrun.md do what they say."""
 
 import copy
 import os
@@ -13,7 +13,7 @@ import unittest
 import mpi_job
 from launching import HVDRUN, LauncherTest, PATIENCE
 
-PAGE = pathlib.Path(os.environ["HVD_SOURCE"], "docs/launching.md").read_text()
+PAGE = "".join(pathlib.Path(os.environ["HVD_SOURCE"], "docs", name).read_text() for name in ("launching.md", "reference/hvdrun.md"))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$(?:\n+<!-- printed -->\n```text\n(.*?)^```$)?", re.M | re.S)
 
 

@@ -23,7 +23,7 @@ BEGIN = """# Options
 Every struct of options, with its members in their order. They are aggregates: name the members that you set, in this order, as in `{.name = "loss", .timeout = 30s}`. A member that is not
 named has the default. `tools/docs/options.py` makes this page of the headers.
 
-A *time* is a `std::chrono` duration, such as `30s`; `hvd::forever` is a limit that never passes. A member that ends in `_bytes` counts bytes. [Tuning](../tuning.md#every-setting) has the variable of each
+A *time* is a `std::chrono` duration, such as `30s`; `hvd::forever` is a limit that never passes. A member that ends in `_bytes` counts bytes. [Settings](settings.md#every-setting) has the variable of each
 setting that can come from the environment.
 """
 

@@ -4,7 +4,7 @@
 """The rooms of include/hvd in their order, and the tables of them: rooms.py
 
 Each folder is a room. tests/headers/floors.py checks that a room includes only itself and those before it. This program writes the
-tables of CONTRIBUTING.md and docs/internals.md anew. Each stands below a line <!-- rooms NAME -->."""
+tables of CONTRIBUTING.md and docs/reference/code.md anew. Each stands below a line <!-- rooms NAME -->."""
 
 import pathlib
 import re
@@ -88,7 +88,7 @@ def rows_of_rooms():
         yield f"| `{room.folder}` | {room.holds} | {room.unknown} |"
 
 
-TABLES = {"houses": ("CONTRIBUTING.md", rows_of_houses), "rooms": ("docs/internals.md", rows_of_rooms)}
+TABLES = {"houses": ("CONTRIBUTING.md", rows_of_houses), "rooms": ("docs/reference/code.md", rows_of_rooms)}
 
 
 def with_tables(page, text):

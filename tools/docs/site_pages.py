@@ -34,11 +34,11 @@ SECTIONS = {
     "Coming from elsewhere": ["docs/from_horovod.md", "docs/from_pytorch.md", "docs/from_mpi.md", "docs/from_nccl.md", "docs/in_your_framework.md", "docs/comparison.md"],
     "Subjects": ["docs/concepts.md", "docs/training.md", "docs/data.md", "docs/data_service.md", "docs/engine.md", "docs/device.md", "docs/elastic.md",
                  "docs/launching.md", "docs/tcp.md", "docs/observing.md", "docs/statistics.md", "docs/your_own_types.md", "docs/determinism.md"],
-    "Reference": ["docs/reference/options.md", "docs/tuning.md", "docs/errors.md", "docs/reference/compile_errors.md", "docs/surface.md", "docs/horovod_behaviours.md"],
+    "Reference": ["docs/reference/collectives.md", "docs/reference/options.md", "docs/reference/settings.md", "docs/reference/files.md", "docs/reference/data.md", "docs/reference/nccl.md", "docs/reference/hvdrun.md", "docs/reference/hvd_info.md", "docs/tuning.md", "docs/errors.md", "docs/reference/compile_errors.md", "docs/reference/names_of_horovod.md", "docs/reference/names_of_mpi.md", "docs/reference/names_of_pytorch.md", "docs/reference/names_of_nccl.md", "docs/surface.md", "docs/reference/horovod_behaviours.md"],
     "Examples": ["examples/fashion_mnist/README.md", "examples/torch_mnist/README.md", "examples/dlib_mnist/README.md", "examples/word2vec/README.md", "examples/augment/README.md",
                  "examples/custom_engine/README.md", "examples/inference/README.md"],
-    "Figures": ["docs/benchmarks.md", "docs/scaling.md", "docs/log/allreduce.md", "docs/log/nodes.md", "docs/log/other.md", "docs/log/training.md", "docs/log/elastic.md", "docs/log/data_service.md"],
-    "Inside": ["docs/internals.md", "docs/way_of_a_gradient.md", "docs/way_of_a_named_tensor.md", "docs/way_of_a_commit.md", "docs/way_of_a_device_call.md",
+    "Figures": ["docs/benchmarks.md", "docs/scaling.md", "docs/log/allreduce.md", "docs/log/nodes.md", "docs/log/scaling.md", "docs/log/other.md", "docs/log/training.md", "docs/log/elastic.md", "docs/log/data_service.md"],
+    "Inside": ["docs/internals.md", "docs/reference/code.md", "docs/way_of_a_gradient.md", "docs/way_of_a_named_tensor.md", "docs/way_of_a_commit.md", "docs/way_of_a_device_call.md",
                "docs/testing.md", "docs/adding_a_backend.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"],
 }
 # What the pages of a part of the navigation count in the search: those that answer a question come before those that list or record.
