@@ -41,6 +41,8 @@ SECTIONS = {
     "Inside": ["docs/internals.md", "docs/reference/code.md", "docs/way_of_a_gradient.md", "docs/way_of_a_named_tensor.md", "docs/way_of_a_commit.md", "docs/way_of_a_device_call.md",
                "docs/testing.md", "docs/adding_a_backend.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"],
 }
+# Pages that were elsewhere: their old addresses lead on.
+MOVED = {"docs/horovod_behaviours.md": "docs/reference/horovod_behaviours.md"}
 # What the pages of a part of the navigation count in the search: those that answer a question come before those that list or record.
 WEIGHTS = {"Guide": 1.6, "Coming from elsewhere": 1.2, "Reference": 0.8, "Examples": 0.7, "Figures": 0.5, "Inside": 0.5}
 REFERENCE = """<tab type="usergroup" visible="yes" title="API">
@@ -202,6 +204,15 @@ class Site:
         style = f"HTML_EXTRA_STYLESHEET = {THEME / 'doxygen-awesome.css'}\n" if themes else ""
         return f"HTML_HEADER = {header}\n{style}HTML_EXTRA_FILES = {' '.join(map(str, scripts + themes))}\n"
 
+    def redirects(self):
+        for old, new in MOVED.items():
+            address = f"{identifier(self.root / new)}.html"
+            if not (self.folder / "html" / address).is_file():
+                raise Failure(f"{old} leads on to {new}, which is no page")
+            (self.folder / "html" / f"{identifier(self.root / old)}.html").write_text(
+                f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/><title>Moved</title><meta http-equiv="refresh" content="0; url={address}"/>'
+                f'<link rel="canonical" href="{address}"/></head><body><a href="{address}">{pathlib.PurePath(new).stem}</a></body></html>\n')
+
     def version(self):
         return re.search(r'HVD_VERSION_STRING "(.*)"', (self.root / "include/hvd/version.hpp").read_text())[1]
 
@@ -223,6 +234,7 @@ class Site:
         (self.folder / "Doxyfile").write_text(settings)
         subprocess.run(["doxygen", self.folder / "Doxyfile"], cwd=self.root, check=True)
         links_of_code.mend(self.folder / "html")
+        self.redirects()
         declared = {}
         for name, header in public_names(self.root).items():
             space, _, word = name.rpartition("::")

@@ -82,7 +82,7 @@ void judge_name(check_report& report, const std::string& name) {
     const std::string meant = nearest_name(name);
     report.wrong(name + " is no variable of hvd, so that nobody reads it" +
                      (meant.empty() ? "" : "; " + meant + " is one"),
-                 meant.empty() ? "remove it: docs/tuning.md lists those that there are"
+                 meant.empty() ? "remove it: docs/reference/settings.md lists those that there are"
                                : "set " + meant + " instead");
 }
 
@@ -91,7 +91,8 @@ void judge_values(check_report& report, const hvd::configuration& written) {
     try {
         static_cast<void>(written.apply<Options>());
     } catch (const hvd::usage_error& error) {
-        report.wrong(std::string(error.what()), "correct the value: docs/tuning.md has the range");
+        report.wrong(std::string(error.what()),
+                     "correct the value: docs/reference/settings.md has the range");
     }
 }
 

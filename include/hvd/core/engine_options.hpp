@@ -13,8 +13,8 @@ enum class join_mean : std::uint8_t {
 };
 
 /// Options of an engine. All ranks give the same; they compare them when they make it.
-/// `docs/tuning.md` has the range and the variable of each. Horovod: `HOROVOD_CYCLE_TIME`,
-/// `HOROVOD_FUSION_THRESHOLD`, `HOROVOD_CACHE_CAPACITY`.
+/// `docs/reference/settings.md` has the range and the variable of each. Horovod:
+/// `HOROVOD_CYCLE_TIME`, `HOROVOD_FUSION_THRESHOLD`, `HOROVOD_CACHE_CAPACITY`.
 struct engine_options {
     /// bytes of tensors that travel together; 0 sends every tensor by itself. The default is
     /// Horovod's. With less, a predicted step begins to travel while it is still computed

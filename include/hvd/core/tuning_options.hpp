@@ -48,7 +48,7 @@ struct unstable_thresholds {
 
 /// Thresholds of a communicator, in bytes. They decide how data moves, and never the result. All
 /// ranks give the same, which is compared. `retune` changes them between calls. The defaults are in
-/// `hvd/core/tuning.hpp`, with their measurements; `docs/tuning.md` has the ranges.
+/// `hvd/core/tuning.hpp`, with their measurements; `docs/reference/settings.md` has the ranges.
 struct tuning_options {
     /// a chunk of a reduction between nodes, and of an allgather
     std::size_t chunk_bytes = detail::tuning::chunk_bytes;

@@ -141,7 +141,7 @@ private:
 
 }  // namespace detail
 
-/// Reads a file of options in YAML or JSON: a map with the keys of `docs/tuning.md`.
+/// Reads a file of options in YAML or JSON: a map with the keys of `docs/reference/settings.md`.
 /// @throws hvd::usage_error, with file and line, for a file that can't be read or is neither, for
 /// an unknown key and for one that stands twice.
 /// @snippet tests/interop/options_file.cpp options_file

@@ -20,7 +20,7 @@
 namespace hvd::inline v0 {
 namespace detail {
 
-// Variables of hvd that are no settings. `docs/tuning.md` has all but that of `./run`.
+// Variables of hvd that are no settings. `docs/reference/settings.md` has all but that of `./run`.
 inline constexpr const char* other_variables[] = {
     "HVD_CONFIG",     "HVD_MPI_CUDA_AWARE", "HVD_ALONE",        "HVD_LOCAL_RANK",
     "HVD_LOCAL_SIZE", "HVD_JOBS",           "HVD_DATA_SERVICE", "HVD_DATA_DISPATCHER"};

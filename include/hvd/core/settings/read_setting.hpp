@@ -170,7 +170,7 @@ inline std::string unknown_threshold(std::string_view name) {
     return number_text(s, std::int64_t(*static_cast<const std::size_t*>(member)));
 }
 
-// Says what a setting takes: a column of docs/tuning.md.
+// Says what a setting takes: a column of docs/reference/settings.md.
 [[gnu::cold]] inline std::string permitted(const setting& s) {
     const auto range = [&] {
         std::string multiple;

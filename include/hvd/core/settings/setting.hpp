@@ -27,7 +27,7 @@ struct setting {
     const char* key;       // in a file: "tuning.chunk_bytes" is `chunk_bytes` in the map `tuning`
     const char* variable;  // in the environment
     const char* replaces;  // Horovod's variable; "" if there is none
-    const char* effect;    // a few words, for docs/tuning.md
+    const char* effect;    // a few words, for docs/reference/settings.md
     void* (*member)(void* options);
     setting_kind kind;
     std::int64_t least = 0, most = 0;     // of numbers, bytes, and a span's nanoseconds

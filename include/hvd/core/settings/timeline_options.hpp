@@ -10,8 +10,8 @@
 
 namespace hvd::inline v0 {
 
-/// Options of a timeline. `docs/tuning.md` has the range and the variable of each. Horovod:
-/// `HOROVOD_TIMELINE`.
+/// Options of a timeline. `docs/reference/settings.md` has the range and the variable of each.
+/// Horovod: `HOROVOD_TIMELINE`.
 struct timeline_options {
     /// the file of each rank, in which `{rank}` stands for its number. Without that, the number is
     /// put before the ending: "run.json" is "run.0.json" on rank 0. If empty, nothing is recorded
