@@ -54,10 +54,13 @@ struct default_parts {
                           hvd::view(batch.offsets.data(), batch.offsets.size()));
     }
     template <class A, class B>
+        requires(std::invocable<const default_parts&, const A&> &&
+                 std::invocable<const default_parts&, const B&>)
     auto operator()(const std::pair<A, B>& batch) const {
         return std::tuple_cat((*this)(batch.first), (*this)(batch.second));
     }
     template <class... Ts>
+        requires(std::invocable<const default_parts&, const Ts&> && ...)
     auto operator()(const std::tuple<Ts...>& batch) const {
         return std::apply([this](const auto&... t) { return std::tuple_cat((*this)(t)...); },
                           batch);
