@@ -9,7 +9,6 @@
 #include <optional>
 #include <thread>
 #include <type_traits>
-#include <vector>
 
 #include "failures.hpp"
 #include "peer_error.hpp"
@@ -566,21 +565,20 @@ TEST_CASE("a plan ends when another thread has given its communicator up") {
     });
 }
 
-TEST_CASE("arenas end on another thread while this one makes more") {
+TEST_CASE("an arena ends on another thread than that which makes the next one") {
     hvd::run_threads(1, [](world_type& world) {
         hvd::communicator<nccl> gpus(world);
-        const auto make = [&] {
-            std::vector<std::unique_ptr<hvd::device_arena>> made;
-            for (int i = 0; i < 30; ++i)
-                made.push_back(std::make_unique<hvd::device_arena>(gpus, 4096));
-            return made;
-        };
-        auto old = make();
+        auto old = std::make_unique<hvd::device_arena>(gpus, 4096);
+        start_signal is_made, has_ended;
         std::thread ends([&, mine = emulation::process_of_this_thread()] {
             emulation::join_process(mine);
-            old.clear();
+            is_made.await();
+            old.reset();
+            has_ended.give();
         });
-        auto more = make();
+        const hvd::device_arena next(gpus, 4096);
+        is_made.give();
+        has_ended.await();
         ends.join();
     });
     CHECK(emulation::live_objects() == 0);
