@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 #include <type_traits>
+#include <vector>
 
 #include "failures.hpp"
 #include "peer_error.hpp"
@@ -565,21 +566,22 @@ TEST_CASE("a plan ends when another thread has given its communicator up") {
     });
 }
 
-TEST_CASE("an arena ends on another thread than that which makes the next one") {
+TEST_CASE("arenas end on two threads at a time") {
     hvd::run_threads(1, [](world_type& world) {
         hvd::communicator<nccl> gpus(world);
-        auto old = std::make_unique<hvd::device_arena>(gpus, 4096);
-        start_signal is_made, has_ended;
-        std::thread ends([&, mine = emulation::process_of_this_thread()] {
+        std::vector<std::unique_ptr<hvd::device_arena>> arenas[2];
+        for (int i = 0; i < 60; ++i)
+            for (auto& half : arenas)
+                half.push_back(std::make_unique<hvd::device_arena>(gpus, 4096));
+        std::atomic<int> begun = 0;
+        const auto end = [&, mine = emulation::process_of_this_thread()](auto& half) {
             emulation::join_process(mine);
-            is_made.await();
-            old.reset();
-            has_ended.give();
-        });
-        const hvd::device_arena next(gpus, 4096);
-        is_made.give();
-        has_ended.await();
-        ends.join();
+            ++begun;
+            while (begun < 2) std::this_thread::yield();
+            half.clear();
+        };
+        std::thread one([&] { end(arenas[0]); }), other([&] { end(arenas[1]); });
+        one.join(), other.join();
     });
     CHECK(emulation::live_objects() == 0);
     emulation::reset();
