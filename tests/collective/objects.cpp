@@ -235,6 +235,20 @@ TEST_CASE("numbers, strings, empty ones, and vectors of vectors are objects") {
     });
 }
 
+TEST_CASE("a bool that is neither true nor false is refused") {
+    const auto read = [](std::byte value) {
+        std::vector<std::byte> buffer;
+        hvd::serializer<std::vector<bool>>::write(buffer, {true, false});
+        buffer.back() = value;
+        std::span<const std::byte> bytes(buffer);
+        return hvd::serializer<std::vector<bool>>::read(bytes);
+    };
+    CHECK(read(std::byte(0)) == std::vector<bool>{true, false});
+    CHECK(read(std::byte(1)) == std::vector<bool>{true, true});
+    CHECK_THROWS_AS(read(std::byte(2)), hvd::usage_error);
+    CHECK_THROWS_AS(read(std::byte(255)), hvd::usage_error);
+}
+
 TEST_CASE("objects of different types are a mismatch that names the types") {
     on_every_transport_from(2, [](auto& comm) {
         const bool first = comm.rank() == 0;

@@ -161,6 +161,27 @@ TEST_CASE("a callback waits for the device, and the engine does not") {
     });
 }
 
+TEST_CASE("a stream waits for a tensor that has a callback") {
+    on_engines<hvd::nccl>([](auto& e) {
+        const user_stream works, waits;
+        const tensor<float> x(filled(40, 1.0f));
+        std::atomic<int> called{0};
+        std::atomic<bool> goes_on = false;
+        gate held(works.handle);
+        auto told = e.allreduce("x", x.view(), hvd::sum,
+                                {.stream = works.handle, .then = [&](auto) { ++called; }});
+        told.wait(waits.handle);
+        emulation::enqueue(waits.handle, [&] { goes_on = true; });
+        std::this_thread::sleep_for(10ms);
+        CHECK_FALSE(goes_on);
+        held.open();
+        cudaStreamSynchronize(waits.handle);
+        CHECK(goes_on);
+        CHECK(x.values() == filled(40, float(e.size())));
+        wait_for(called, 1);
+    });
+}
+
 TEST_CASE_TEMPLATE("a coroutine waits for a device tensor at any time", Devices, every_kind) {
     on_engines<Devices>([](auto& e) {
         for (int step = 0; step < 6; ++step) {

@@ -219,6 +219,39 @@ TEST_CASE("a rank that is late for the host's part of a hierarchical communicato
     late(false);
 }
 
+TEST_CASE("a failure of NCCL ends a hierarchical call before its ranks meet on the host") {
+    std::atomic<bool> is_told = false;
+    hvd::run_threads(
+        4,
+        [&](world_type& world) {
+            const tensor<float> x(std::vector<float>(64, 1));
+            hvd::communicator<hvd::hierarchical<nccl, hvd::threads>> gpus(
+                world, {.timeout = 5s * slowness, .destructor_timeout = 200ms * slowness});
+            gpus.allreduce(x.view(), hvd::sum, {.timeout = 60s});
+            world.barrier();
+            const int calls = emulation::calls_of("ncclReduceScatter"),
+                      queries = emulation::calls_of("cudaEventQuery");
+            world.barrier();
+            // NCCL fails on rank 0 while it waits for rank 1 in the node. Nobody else asks NCCL.
+            if (world.rank() == 0) {
+                const std::string why =
+                    text_of<hvd::error>([&] { gpus.allreduce(x.view(), hvd::sum); });
+                CHECK_MESSAGE(why.find("ncclCommGetAsyncError") != std::string::npos, why);
+                is_told = true;
+            } else if (world.rank() == 1) {
+                while (emulation::calls_of("ncclReduceScatter") == calls ||
+                       emulation::calls_of("cudaEventQuery") < queries + 5)
+                    std::this_thread::sleep_for(1ms);
+                emulation::fail("ncclCommGetAsyncError", 1, ncclSystemError);
+            }
+            while (!is_told) std::this_thread::sleep_for(1ms);
+            world.barrier();
+        },
+        {.node_size = 2});
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
 TEST_CASE(
     "calls of a hierarchical communicator end when their engine gives a reason, and tell it") {
     for (const bool by_nccl : {true, false})
@@ -326,27 +359,30 @@ TEST_CASE("when a kernel has done harm, every rank is told, and communicators an
 }
 
 TEST_CASE("memory is freed when no call waits any more") {
-    hvd::run_threads(2, [](world_type& world) {
-        const tensor<float> x{1}, y{2}, z{3};
-        hvd::communicator<nccl> gpus(world, {.timeout = 10s});
-        auto planned =
-            std::make_optional(gpus.plan_allreduce(hvd::fuse(y.view(), z.view()), hvd::sum));
-        gpus.barrier();
-        world.barrier();
-        const auto before = emulation::live_objects();
-        world.barrier();
-        hvd::device_request request;
-        if (world.rank() == 0) {
-            request = gpus.allreduce_async(x.view(), hvd::sum);
-            planned.reset();
-        }
-        world.barrier();
-        if (world.rank() == 1) gpus.allreduce(x.view(), hvd::sum);
-        else request.wait();
-        world.barrier();
-        if (world.rank() == 0) CHECK(emulation::live_objects() < before);
-        world.barrier();
-    });
+    for (const bool tests : {false, true})  // a request that is tested lives on
+        hvd::run_threads(2, [tests](world_type& world) {
+            const tensor<float> x{1}, y{2}, z{3};
+            hvd::communicator<nccl> gpus(world, {.timeout = 10s});
+            auto planned =
+                std::make_optional(gpus.plan_allreduce(hvd::fuse(y.view(), z.view()), hvd::sum));
+            gpus.barrier();
+            world.barrier();
+            const auto before = emulation::live_objects();
+            world.barrier();
+            hvd::device_request request;
+            if (world.rank() == 0) {
+                request = gpus.allreduce_async(x.view(), hvd::sum);
+                planned.reset();
+            }
+            world.barrier();
+            if (world.rank() == 1) gpus.allreduce(x.view(), hvd::sum);
+            else if (!tests) request.wait();
+            else
+                while (!request.test()) std::this_thread::yield();
+            world.barrier();
+            if (world.rank() == 0) CHECK(emulation::live_objects() < before);
+            world.barrier();
+        });
     CHECK(emulation::live_objects() == 0);
     emulation::reset();
 }

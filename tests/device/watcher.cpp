@@ -5,7 +5,11 @@
 
 #include <atomic>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <thread>
+#include <type_traits>
+#include <vector>
 
 #include "failures.hpp"
 #include "peer_error.hpp"
@@ -139,6 +143,59 @@ TEST_CASE("a watcher is idle when the work that it watches is over") {
     CHECK(watcher.is_idle());
 }
 
+TEST_CASE("threads of a rank let a watcher keep events, and ask if it is idle") {
+    session_of_watcher session;
+    hvd::detail::device_watcher<session_of_watcher> watcher(session);
+    const auto keep = [&, mine = emulation::process_of_this_thread()] {
+        emulation::join_process(mine);
+        const user_stream s;
+        for (int i = 0; i < 200; ++i) {
+            watcher.keep(hvd::detail::cuda_event(s.handle, 0));
+            static_cast<void>(watcher.is_idle());
+        }
+        cudaStreamSynchronize(s.handle);
+    };
+    std::thread one(keep), other(keep);
+    one.join(), other.join();
+    CHECK(watcher.is_idle());
+}
+
+TEST_CASE("a question that takes too long is seen by another thread, also after a pause") {
+    std::atomic<bool> is_seen = false;
+    hvd::detail::query_limits limits(
+        [](void* self, const char*, hvd::detail::time_point) noexcept {
+            *static_cast<std::atomic<bool>*>(self) = true;
+        },
+        &is_seen);
+    for (const auto pause : {0ms, 1500ms}) {  // without questions nobody looks at them after 1 s
+        std::this_thread::sleep_for(pause);
+        is_seen = false;
+        hvd::detail::query_limits::query query(limits, "a call", hvd::detail::now());
+        const auto until = std::chrono::steady_clock::now() + 30s;
+        query.ask([&] {
+            while (!is_seen && std::chrono::steady_clock::now() < until)
+                std::this_thread::sleep_for(1ms);
+            return true;
+        });
+        CHECK(is_seen);
+    }
+}
+
+TEST_CASE("threads of a rank begin and end questions side by side") {
+    hvd::detail::query_limits limits([](void*, const char*, hvd::detail::time_point) noexcept {},
+                                     nullptr);
+    std::atomic<int> answers = 0;
+    const auto ask = [&] {
+        for (int i = 0; i < 20000; ++i) {
+            hvd::detail::query_limits::query query(limits, "a call", 0);
+            answers += query.ask([] { return 1; });
+        }
+    };
+    std::thread one(ask), other(ask);
+    one.join(), other.join();
+    CHECK(answers == 40000);
+}
+
 TEST_CASE_TEMPLATE("a rank that never makes a call for which a stream waits", Backend, nccl,
                    on_one_node) {
     for (const bool by_plan : {false, true})
@@ -229,6 +286,46 @@ TEST_CASE("a stream waits for a call of a communicator that was given up") {
         world.barrier();
         gpus.abort();
         has(peer_error_of([&] { pending.wait(s.handle); }), "abort()");
+    });
+}
+
+TEST_CASE_TEMPLATE("a communicator that was given up refuses calls before it begins them", Backend,
+                   nccl, hvd::staged<hvd::threads>) {
+    on_ranks<Backend>(1, {}, [](world_type& world, auto& gpus) {
+        const tensor<float> x{1}, y{2, 3}, all(std::vector<float>(std::size_t(gpus.size()), -1.0f));
+        auto plan = gpus.plan_allreduce(hvd::fuse(x.view(), y.view()), hvd::sum);
+        plan.run();
+        world.barrier();
+        gpus.abort();
+        const int launches = emulation::calls_of("launch_tiles");
+        world.barrier();
+        const char* const why = "was given up after: abort()";
+        has(peer_error_of([&] { plan.run(); }), why);
+        has(peer_error_of([&] { gpus.allgather(x.view(), hvd::into(all.view())); }), why);
+        CHECK(all.values()[0] == -1);
+        has(peer_error_of([&] { gpus.barrier(); }), why);
+        const std::string made =
+            peer_error_of([&] { static_cast<void>(gpus.plan_allreduce(x.view(), hvd::sum)); });
+        has(made, why);
+        has(made, "allreduce on rank");
+        if constexpr (std::is_same_v<Backend, nccl>)
+            has(peer_error_of([&] { const hvd::device_arena arena(gpus, 4096); }), why);
+        CHECK(emulation::calls_of("launch_tiles") == launches);
+        world.barrier();
+    });
+}
+
+TEST_CASE("who waits for a call of a communicator with parts learns why it was given up") {
+    on_ranks<on_one_node>(2, {}, [](world_type& world, auto& gpus) {
+        const tensor<float> x{1};
+        gpus.allreduce(x.view(), hvd::max);
+        world.barrier();
+        held_stream s;
+        auto pending = gpus.allreduce_async(x.view(), hvd::sum, {.stream = s.handle});
+        hvd::detail::device_access::session_of(gpus)->give_up("a reason of its own");
+        has(peer_error_of([&] { pending.wait(); }), "was given up after: a reason of its own");
+        s.go_on();
+        world.barrier();
     });
 }
 
@@ -345,6 +442,21 @@ TEST_CASE_TEMPLATE("a communicator ends while a stream waits for a call", Backen
                       });
 }
 
+TEST_CASE_TEMPLATE("a communicator ends while its watcher looks at a call that takes long", Backend,
+                   hvd::staged<hvd::threads>, on_one_node) {
+    on_ranks<Backend>(1, {.timeout = long_time}, [](world_type& world, auto& gpus) {
+        const tensor<float> x{1};
+        const user_stream s;
+        gpus.barrier();
+        world.barrier();
+        emulation::slow_down(20);
+        gpus.allreduce_async(x.view(), hvd::max).wait(s.handle);
+        gpus = {};
+        cudaStreamSynchronize(s.handle);
+        world.barrier();
+    });
+}
+
 TEST_CASE_TEMPLATE("many calls, for some of which a stream waits, and for others the host", Backend,
                    nccl, hvd::staged<hvd::threads>, on_one_node) {
     on_ranks<Backend>(1, {.timeout = long_time}, [](world_type&, auto& gpus) {
@@ -363,6 +475,116 @@ TEST_CASE_TEMPLATE("many calls, for some of which a stream waits, and for others
         CHECK(x.values()[0] == 1);
         CHECK(y.values()[0] == float(gpus.size() - 1));
     });
+}
+
+// ---- threads of one rank that meet; of some pairs only ThreadSanitizer sees that they may not ---
+
+namespace {
+
+// Tells another thread to go on, and orders nothing else between the two.
+struct start_signal {
+    void give() { is_given.store(true, std::memory_order_relaxed); }
+    void await() const {
+        while (!is_given.load(std::memory_order_relaxed)) std::this_thread::yield();
+    }
+    std::atomic<bool> is_given = false;
+};
+
+// Two ranks with an NCCL that has windows and no ncclCommRevoke: a communicator that is given up is
+// aborted.
+template <class F>
+void without_revoking(F f) {
+    emulation::answer("ncclGetVersion", 22803);
+    hvd::run_threads(2, [&](world_type& world) {
+        hvd::communicator<nccl> gpus(world, {.timeout = long_time});
+        gpus.barrier();
+        world.barrier();
+        f(world, gpus, *hvd::detail::device_access::session_of(gpus));
+        world.barrier();
+        gpus.abort();
+        world.barrier();
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
+}  // namespace
+
+TEST_CASE("a thread ends a call for which another one waits") {
+    without_revoking([](world_type& world, auto& gpus, auto&) {
+        const tensor<float> x{1};
+        if (world.rank() == 1) return;
+        auto pending = gpus.allreduce_async(x.view(), hvd::sum);
+        emulation::slow_states(20);
+        const int asked = emulation::calls_of("ncclCommGetAsyncError") + 3;
+        std::thread ends([&, mine = emulation::process_of_this_thread()] {
+            emulation::join_process(mine);
+            while (emulation::calls_of("ncclCommGetAsyncError") < asked)
+                std::this_thread::sleep_for(1ms);
+            gpus.abort();
+        });
+        has(peer_error_of([&] { pending.wait(); }), "abort()");
+        ends.join();
+    });
+}
+
+TEST_CASE("a call is cut off while another thread gives its communicator up") {
+    without_revoking([](world_type&, auto&, auto& session) {
+        start_signal is_given_up, is_cut_off;
+        std::thread cuts([&] {
+            is_given_up.await();
+            session.cut_off("a call");
+            is_cut_off.give();
+        });
+        {
+            const hvd::detail::device_session::inside turn(session);
+            session.give_up("a reason");
+            is_given_up.give();
+            is_cut_off.await();
+        }
+        cuts.join();
+    });
+}
+
+TEST_CASE("a plan ends when another thread has given its communicator up") {
+    without_revoking([](world_type& world, auto& gpus, auto& session) {
+        const tensor<float> x{1}, y{2};
+        auto plan =
+            std::make_optional(gpus.plan_allreduce(hvd::fuse(x.view(), y.view()), hvd::sum));
+        world.barrier();
+        start_signal is_given_up, has_ended;
+        std::thread gives_up([&, mine = emulation::process_of_this_thread()] {
+            emulation::join_process(mine);
+            session.give_up("a reason");
+            is_given_up.give();
+            has_ended.await();
+        });
+        is_given_up.await();
+        plan.reset();
+        has_ended.give();
+        gives_up.join();
+    });
+}
+
+TEST_CASE("arenas end on two threads at a time") {
+    hvd::run_threads(1, [](world_type& world) {
+        hvd::communicator<nccl> gpus(world);
+        std::vector<std::unique_ptr<hvd::device_arena>> arenas[2];
+        for (int i = 0; i < 60; ++i)
+            for (auto& half : arenas)
+                half.push_back(std::make_unique<hvd::device_arena>(gpus, 4096));
+        std::atomic<int> begun = 0;
+        const auto end = [&, mine = emulation::process_of_this_thread()](auto& half) {
+            emulation::join_process(mine);
+            ++begun;
+            while (begun < 2) std::this_thread::yield();
+            half.clear();
+        };
+        std::thread one([&] { end(arenas[0]); }), other([&] { end(arenas[1]); });
+        one.join(), other.join();
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
 }
 
 }  // namespace watcher_tests

@@ -55,6 +55,9 @@ void answer(const std::string& question, int value);
 // Each copy from the host to a device takes so long from now on, or 0: no longer than it must.
 void slow_down(int milliseconds);
 
+// The same for each ncclCommGetAsyncError.
+void slow_states(int milliseconds);
+
 // Makes one of the machine's GPUs, as number 0, the only one that this process sees; -1: all.
 void see_only(int device);
 
@@ -124,6 +127,7 @@ bool allocate_on_device(void** pointer, std::size_t bytes);
 bool free_on_device(void* pointer, bool waits);  // for the work of all streams
 int answer_of(const std::string& question);
 void wait_as_slow_copies_do();
+void wait_as_slow_states_do();
 int nccl_version();
 void enqueue(cudaStream_t stream, std::function<void()> task);
 // Each run of a captured task is made when its graph is launched.

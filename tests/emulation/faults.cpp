@@ -21,7 +21,7 @@ using by_name = std::map<std::string, Value, std::less<>>;
 by_name<int> counts, answers;
 by_name<std::map<int, int>> faults;  // the code for the call with this number
 std::atomic<std::size_t> objects{0};
-std::atomic<int> copy_milliseconds{0}, corruption{0};
+std::atomic<int> copy_milliseconds{0}, state_milliseconds{0}, corruption{0};
 // the version of NCCL that brought a function
 const by_name<int> versions = {{"ncclCommWindowRegister", 22703},
                                {"ncclCommWindowDeregister", 22703},
@@ -39,6 +39,10 @@ bool belongs_to_thread(std::string_view function) {
            function == "cudaThreadExchangeStreamCaptureMode";
 }
 
+void sleep_milliseconds(int time) {
+    if (time > 0) std::this_thread::sleep_for(std::chrono::milliseconds(time));
+}
+
 int version() {
     const auto told = answers.find("ncclGetVersion");
     return told == answers.end() ? NCCL_VERSION_CODE : told->second;
@@ -54,10 +58,9 @@ int emulation::nccl_version() {
 void emulation::corrupt(int code) { corruption = code; }
 bool emulation::is_corrupted() { return corruption != 0; }
 void emulation::slow_down(int milliseconds) { copy_milliseconds = milliseconds; }
-void emulation::wait_as_slow_copies_do() {
-    if (const int time = copy_milliseconds; time > 0)
-        std::this_thread::sleep_for(std::chrono::milliseconds(time));
-}
+void emulation::slow_states(int milliseconds) { state_milliseconds = milliseconds; }
+void emulation::wait_as_slow_copies_do() { sleep_milliseconds(copy_milliseconds); }
+void emulation::wait_as_slow_states_do() { sleep_milliseconds(state_milliseconds); }
 
 void emulation::fail(const std::string& function, int k, int code) {
     const std::lock_guard lock(mutex);
@@ -109,7 +112,7 @@ void reset() {
     counts.clear();
     faults.clear();
     answers.clear();
-    copy_milliseconds = 0;
+    copy_milliseconds = state_milliseconds = 0;
     if (corruption.exchange(0) != 0) objects = 0;  // nothing could be freed
 }
 

@@ -88,7 +88,8 @@ struct ncclComm : std::enable_shared_from_this<ncclComm> {
     ncclResult_t remote = ncclSuccess;  // the error of the network's thread, which stays as well
     std::optional<emulated_nccl::job> pending;
     bool failed_job = false;
-    int polls = 0;  // polls before the pending job is looked at
+    int askers = 0;  // threads in ncclCommGetAsyncError
+    int polls = 0;   // polls before the pending job is looked at
     std::uint64_t next_meeting = 0;
     std::atomic<std::uint64_t> next_round = 0;
     struct scaled_sum {

@@ -96,6 +96,7 @@ std::optional<ncclConfig_t> parsed(const ncclConfig_t* given, const ncclConfig_t
 
 ncclResult_t forget(ncclComm_t comm) {
     const shared_comm last = comm->shared_from_this();
+    if (last->askers > 0) emulation::die("a communicator ends while a thread asks for its state");
     withdraw(*last);
     emulation::count_object(-int(last->windows.size() + last->registrations.size()));
     if (live.erase(last) > 0) emulation::count_object(-1);
@@ -243,7 +244,12 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int size, ncclUniqueId i
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
     if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
     if (comm == nullptr || state == nullptr) return ncclInvalidArgument;
-    const std::lock_guard lock(mutex);
+    std::unique_lock lock(mutex);
+    ++comm->askers;
+    lock.unlock();
+    emulation::wait_as_slow_states_do();
+    lock.lock();
+    --comm->askers;
     progress(*comm);
     *state = state_of(*comm);
     return ncclSuccess;

@@ -17,6 +17,10 @@
 #if defined(HVD_TEST_OPENSSL)
 #include <hvd/interop/openssl.hpp>
 #endif
+#if defined(HVD_TEST_WITH_GLOO)
+#include <gloo/transport/tcp/address.h>
+#include <hvd/interop/gloo_pairs.hpp>
+#endif
 
 // All that reads bytes from a connection or from the memory of a node, played by libFuzzer:
 // strangers who do not know the secret, and peers who send or show what none does. Memory is
@@ -392,6 +396,26 @@ void hear_notice(FuzzedDataProvider& from) {
     for (const int rank : ranks_of(news)) require(rank >= 0 && rank < 3);
 }
 
+#if defined(HVD_TEST_WITH_GLOO)
+// The place at which a peer says that its pair of Gloo listens. Nobody connects to it.
+void hear_gloo_place(FuzzedDataProvider& from) {
+    gloo_place said;
+    said.size = from.ConsumeIntegralInRange<std::uint32_t>(0, sizeof said.bytes);
+    for (char& byte : said.bytes) byte = from.ConsumeIntegral<char>();
+    change(from, {reinterpret_cast<std::byte*>(&said), sizeof said});
+    const std::vector<char> address = said.address();
+    gloo_place again;
+    again.take(address);
+    require(address.size() <= sizeof said.bytes && again.address() == address);
+    try {
+        (void)::gloo::transport::tcp::Address(address).str();
+    } catch (const std::exception&) {
+    }
+}
+#else
+void hear_gloo_place(FuzzedDataProvider&) {}
+#endif
+
 // A rank shows in the memory of its node what no rank shows.
 void show_in_memory(FuzzedDataProvider& from) {
     constexpr std::size_t window = 8192, most = 6000;
@@ -521,7 +545,7 @@ void send_data(FuzzedDataProvider& from) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     FuzzedDataProvider from(data, size);
     static const char* const chosen = std::getenv("HVD_FUZZ_ONLY");  // the number of one of them
-    const int any = from.ConsumeIntegralInRange(0, 9);
+    const int any = from.ConsumeIntegralInRange(0, 10);
     switch (chosen == nullptr ? any : std::atoi(chosen)) {
         case 0: greet(from); break;
         case 1: join(from); break;
@@ -532,6 +556,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         case 6: negotiate(from); break;
         case 7: send_data(from); break;
         case 8: meet(from); break;
+        case 9: hear_gloo_place(from); break;
         default: send_plain(from);
     }
     return 0;

@@ -19,7 +19,8 @@ namespace hvd::inline v0 {
 ///
 /// `write` appends to the buffer. `read` takes the bytes that `write` had appended from the front
 /// of `bytes`, and leaves the rest in `bytes`. It exists for trivially copyable types, strings, and
-/// vectors of serializable elements. Receiving never runs code of the sender.
+/// vectors of serializable elements. Receiving never runs code of the sender. A bool that is neither
+/// true nor false is refused; members of structs are taken as they come.
 ///
 /// An address means nothing to another process: pointers, views, spans and references have none,
 /// and neither have structs and arrays of them, as far as a compiler can see into these. It sees
@@ -75,6 +76,10 @@ constexpr bool holds_address() {
                                left, " left"));
 }
 
+[[noreturn]] inline void throw_no_bool() {
+    throw usage_error(-1, "hvd: a serialised bool is neither true nor false");
+}
+
 // Takes bytes from a span. It is a template so that a span is instantiated only where objects are
 // read: see slice.
 template <class Bytes>
@@ -103,6 +108,8 @@ struct serializer<T> {
     static T read(std::span<const std::byte>& bytes) {
         alignas(T) std::byte copy[sizeof(T)];
         std::memcpy(copy, detail::take(bytes, sizeof(T)).data(), sizeof(T));
+        if constexpr (std::is_same_v<T, bool>)
+            if (std::to_integer<unsigned>(copy[0]) > 1) detail::throw_no_bool();
         return *std::launder(reinterpret_cast<T*>(copy));
     }
 };
