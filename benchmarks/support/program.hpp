@@ -179,7 +179,7 @@ int on_ranks(const options& o, [[maybe_unused]] int argc, [[maybe_unused]] char*
     };
 #if HVD_WITH_MPI
     const auto level = o.funneled ? hvd::thread_level::funneled : hvd::thread_level::multiple;
-    hvd::mpi_environment environment(argc, argv, {.threads = level});
+    hvd::mpi_environment environment(argc, argv, {.thread_level = level});
     if (o.threads == 0) {
         auto world = hvd::communicator<hvd::mpi>::world(o.communicator);
         one_rank(world);

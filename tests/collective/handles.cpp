@@ -388,7 +388,7 @@ TEST_CASE("shared memory never has a name that a death could leave behind") {
 TEST_CASE("mpi_environment beside a running MPI does not own it") {
     const hvd::mpi_environment second;
     CHECK(!second.owns_mpi());
-    CHECK(second.threads() == hvd::thread_level::multiple);
+    CHECK(second.thread_level() == hvd::thread_level::multiple);
 }
 
 TEST_CASE("a failing MPI call is an mpi_error with its name, code, text and place") {

@@ -125,6 +125,34 @@ TEST_CASE_TEMPLATE("a callback is called once when the work is done, and may sub
     });
 }
 
+TEST_CASE_TEMPLATE("a request is given a callback, before and after its work", Devices,
+                   every_kind) {
+    on_engines<Devices>([](auto& e) {
+        std::atomic<int> calls{0};
+        const auto count = [&](const std::exception_ptr& why) { calls += why ? 100 : 1; };
+        for (int step = 0; step < 6; ++step) {
+            const tensor<float> x(filled(40, 1.0f));
+            auto pending = e.allreduce("x", x.view(), hvd::sum);
+            pending.then(count);
+            CHECK_THROWS_AS(pending.then(count), hvd::usage_error);
+            if (step % 2 == 0) pending.wait();
+            wait_for(calls, 2 * step + 1);
+            CHECK(x.values() == filled(40, float(e.size())));
+            pending.wait();
+            pending.then(count);
+            CHECK(calls == 2 * step + 2);
+        }
+        const tensor<float> y(filled(std::size_t(40 + e.rank()), 1.0f));
+        calls = 0;
+        auto wrong = e.allreduce("y", y.view(), hvd::sum);
+        wrong.then(count);
+        wait_for(calls, 1);
+        CHECK(calls == (e.size() > 1 ? 100 : 1));
+        if (e.size() > 1) CHECK_THROWS_AS(wrong.wait(), hvd::mismatch_error);
+        e.barrier().wait();  // the failure is told once
+    });
+}
+
 TEST_CASE("a callback waits for the device, and the engine does not") {
     on_engines<hvd::nccl>([](auto& e) {
         const user_stream user;

@@ -3,6 +3,7 @@
 // The examples of the device path's reference and of docs/device.md, on the emulation.
 
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <tuple>
 #include <utility>
@@ -39,6 +40,13 @@ void nccl(world_type& world) {
     pending.wait();  // the host waits; pending.wait(stream): a stream does
     //! [device_request]
     CHECK(memory.values()[0] == float(gpus.size()));
+    //! [device_then]
+    std::atomic<bool> is_reduced = false;
+    auto told = gpus.allreduce_async(x, hvd::max, {.stream = compute});
+    told.then([&](std::exception_ptr failure) { is_reduced = !failure; });
+    told.wait();  // the function has been called
+    //! [device_then]
+    CHECK(is_reduced);
 
     const tensor<float> w1(std::vector<float>(10, 1)), b1(std::vector<float>(3, 1)),
         w2(std::vector<float>(300'000, 1));

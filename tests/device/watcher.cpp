@@ -67,6 +67,7 @@ struct session_of_watcher {
     void give_up(std::string_view) noexcept { is_broken = true; }
     void expire(const char*) {}
     void look_from_outside() {}
+    std::exception_ptr failure_of(const char*) const noexcept { return nullptr; }
     bool is_late(hvd::detail::time_point) const { return false; }
     auto& queries() { return limits; }
     hvd::detail::query_limits limits{[](void*, const char*, hvd::detail::time_point) noexcept {},
@@ -237,6 +238,76 @@ TEST_CASE_TEMPLATE("the host learns of late work of a stream while it waits for 
             "did not come in time");
         has(peer_error_of([&] { gpus.barrier(); }), "was given up after");
     });
+}
+
+TEST_CASE_TEMPLATE("a callback is called when the device is done, though nobody waits", Backend,
+                   nccl, hvd::staged<hvd::threads>, on_one_node) {
+    on_ranks<Backend>(1, {.timeout = long_time}, [](world_type&, auto& gpus) {
+        const tensor<float> x{1}, y{2};
+        const user_stream s;
+        std::atomic<int> calls = 0, refused = 0;
+        const auto count = [&](const std::exception_ptr& failure) { calls += failure ? 100 : 1; };
+        auto pending = gpus.allreduce_async(x.view(), hvd::sum);
+        pending.then(count);
+        CHECK_THROWS_WITH_AS(pending.then(count), doctest::Contains(".then() already"),
+                             hvd::usage_error);
+        while (calls < 1) std::this_thread::yield();
+        pending.wait();
+        CHECK(x.values()[0] == float(gpus.size()));
+        pending.then(count);  // it is complete
+        CHECK(calls == 2);
+        for (int repeat = 0; repeat < 20; ++repeat) {
+            auto again = gpus.allreduce_async(y.view(), hvd::max);
+            again.then(count);
+            if (repeat % 2 == 0) again.wait();
+            else
+                while (!again.test()) std::this_thread::yield();
+            CHECK(calls == 3 + repeat);
+        }
+        auto plan = gpus.plan_allreduce(y.view(), hvd::max);
+        auto by_stream = plan.run_async(s.handle);
+        by_stream.then([&](const std::exception_ptr&) {
+            try {
+                plan.run();
+            } catch (const hvd::usage_error& e) {
+                refused += std::string(e.what()).find("a callback") != std::string::npos ? 1 : 0;
+            }
+            ++refused;
+        });
+        by_stream.wait(s.handle);
+        CHECK_FALSE(by_stream);
+        while (refused < 2) std::this_thread::yield();
+        gpus.barrier();
+    });
+}
+
+TEST_CASE_TEMPLATE("a callback gets the failure of its call, as wait() does", Backend, nccl,
+                   on_one_node) {
+    for (const bool is_dropped : {false, true})
+        on_ranks<Backend>(2, {.timeout = long_time}, [=](world_type&, auto& gpus) {
+            const tensor<float> x{1, 2};
+            const user_stream s;
+            gpus.allreduce(x.view(), hvd::max);
+            if (gpus.rank() + 1 == gpus.size()) return;
+            std::string told;
+            std::atomic<bool> is_told = false;
+            auto pending = gpus.allreduce_async(
+                x.view(), hvd::sum,
+                {.timeout = std::chrono::milliseconds(300 * slowness), .stream = s.handle});
+            pending.then([&](const std::exception_ptr& failure) {
+                try {
+                    if (failure) std::rethrow_exception(failure);
+                } catch (const hvd::timeout_error& e) {
+                    told = e.what();
+                }
+                is_told = true;
+            });
+            if (is_dropped) pending.wait(s.handle);
+            while (!is_told) std::this_thread::yield();
+            has(told, "did not come in time");
+            if (!is_dropped) CHECK(peer_error_of([&] { pending.wait(); }) == told);
+            has(peer_error_of([&] { gpus.barrier(); }), "was given up after");
+        });
 }
 
 TEST_CASE("a rank that dies while a stream waits for it") {

@@ -57,7 +57,7 @@ TEST_CASE("Horovod's init has its form here") {
     auto world = hvd::communicator<hvd::mpi>::world();
     hvd::communicator<hvd::mpi> beside(MPI_COMM_WORLD, hvd::borrow);
     CHECK(beside.rank() == world.rank());
-    CHECK(env.threads() == hvd::thread_level::multiple);
+    CHECK(env.thread_level() == hvd::thread_level::multiple);
 }
 #endif
 

@@ -291,6 +291,9 @@ void make_all_calls(Engine& e, int joined) {
     std::vector<std::size_t> counts(std::size_t(n), 0);
     counts[0] = y.size();
     refused([&] { (void)e.alltoall("exchange", y, counts).wait(); }, "needs all ranks");
+    refused([&] { e.reduce("sum", y, hvd::sum).wait(); }, "needs all ranks");
+    refused([&] { (void)e.gather("parts", y).wait(); }, "needs all ranks");
+    refused([&] { (void)e.scatter("part", y).wait(); }, "needs all ranks");
     refused([&] { e.broadcast("from nobody", y, hvd::root{joined}).wait(); }, "has joined");
     const std::vector<triple> triples(2);
     refused([&] { (void)e.allgather("triples", triples).wait(); }, "does not know the elements");

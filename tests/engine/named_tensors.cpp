@@ -82,6 +82,52 @@ TEST_CASE("every collective, with shapes and types of its own") {
     });
 }
 
+TEST_CASE("collectives with a root and exchanges, also of several tensors") {
+    on_ranks([](auto& comm) {
+        engine e{comm};
+        const int n = comm.size(), me = comm.rank(), last = n - 1;
+        const std::size_t each = std::size_t(n);
+        for (int step = 0; step < 6; ++step) {
+            const std::vector<float> a(2 * each, float(me));
+            const std::vector<int> b(each, me);
+            std::vector<float> c(5, 1), d(3, 2);
+            std::vector<int> own(1), exchanged(each), counted(each), all(each * each);
+            const std::vector<std::size_t> counts(each, 1);
+            auto sums = e.reduce("sums", hvd::fuse(c, d), hvd::sum, hvd::root{last});
+            auto pairs = e.alltoall("pairs", hvd::fuse(a, b));
+            auto lists = e.gather("lists", hvd::fuse(a, b), hvd::root{last});
+            auto slices = e.scatter("slices", hvd::fuse(a, b), hvd::root{last});
+            auto shares = e.alltoall("shares", b);
+            auto first = e.alltoall("exchanged", b, hvd::into(exchanged));
+            auto second = e.alltoall("counted", b, counts, hvd::into(counted));
+            auto third = e.gather("all", b, hvd::into(all), hvd::root{last});
+            auto fourth = e.scatter("own", b, hvd::into(own), hvd::root{last});
+            auto rows = e.gather("rows", b);
+            auto slice = e.scatter("slice", b);
+            hvd::wait_all(sums, first, second, third, fourth);
+            CHECK(c[4] == (me == last ? float(n) : 1));
+            CHECK(d[2] == (me == last ? float(2 * n) : 2));
+            const auto [of_a, of_b] = pairs.wait();
+            const auto list = lists.wait();
+            const auto [slice_a, slice_b] = slices.wait();
+            CHECK(std::get<0>(list).values.size() == (me == last ? 2 * each * each : 0));
+            CHECK(slice_a == std::vector<float>(2, float(last)));
+            CHECK(slice_b == std::vector<int>(1, last));
+            CHECK(slice.wait() == std::vector<int>(1, 0));
+            CHECK(own[0] == last);
+            CHECK(rows.wait().values.size() == (me == 0 ? each * each : 0));
+            const auto share = shares.wait();
+            for (int r = 0; r < n; ++r) {
+                const auto at = std::size_t(r);
+                CHECK(of_a.values[2 * at + 1] == float(r));
+                CHECK((of_b.values[at] == r && share.values[at] == r));
+                CHECK((exchanged[at] == r && counted[at] == r));
+                CHECK(all[at * each] == (me == last ? r : 0));
+            }
+        }
+    });
+}
+
 TEST_CASE("strided tensors, empty ones, scales and results of their own") {
     on_ranks([](auto& comm) {
         engine e{comm};

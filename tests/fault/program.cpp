@@ -122,9 +122,19 @@ void is_killed(int& argc, char**& argv) {
     work(comm, 1000000);
 }
 
+// Tensors go up from rank to rank.
+void pass_on(communicator& comm, int messages) {
+    const int rank = comm.rank(), last = comm.size() - 1;
+    std::vector<float> x(10);
+    for (int i = 0; i < messages; ++i) {
+        if (rank > 0) comm.recv(hvd::into(x), hvd::peer{rank - 1});
+        if (rank < last) comm.send(x, hvd::peer{rank + 1});
+    }
+}
+
 // The process of the last rank is killed, and its parent does not ask about it for a while. The
 // launcher knows the parents alone, so that it ends nobody before the others have seen it.
-void is_killed_and_not_reaped(int& argc, char**& argv) {
+void is_killed_and_not_reaped(int& argc, char**& argv, void (*work)(communicator&, int)) {
     if (const pid_t child = fork(); child != 0) {
         siginfo_t info{};
         waitid(P_PID, id_t(child), &info, WEXITED | WNOWAIT);
@@ -590,7 +600,8 @@ int main(int argc, char** argv) {
         {"returns_early", [&] { returns_early(argc, argv); }},
         {"exits", [&] { exits(argc, argv); }},
         {"is_killed", [&] { is_killed(argc, argv); }},
-        {"is_killed_and_not_reaped", [&] { is_killed_and_not_reaped(argc, argv); }},
+        {"is_killed_and_not_reaped", [&] { is_killed_and_not_reaped(argc, argv, work); }},
+        {"is_killed_in_a_message", [&] { is_killed_and_not_reaped(argc, argv, pass_on); }},
         {"is_outlived", [&] { is_outlived(argc, argv); }},
         {"calls_something_else", [&] { calls_something_else(argc, argv); }},
         {"is_late", [&] { is_late(argc, argv, {}); }},

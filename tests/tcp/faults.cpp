@@ -151,6 +151,27 @@ TEST_CASE("a rank that is killed is named by all others, with small and large te
             kill_rank, check_rank);
 }
 
+// Tensors go from rank to rank, and end or begin at the last one.
+void pass_on(communicator& comm, std::vector<float>& x, bool upwards) {
+    const int rank = comm.rank(), last = comm.size() - 1, from = rank + (upwards ? -1 : 1),
+              to = rank + (upwards ? 1 : -1);
+    if (from >= 0 && from <= last) comm.recv(hvd::into(x), hvd::peer{from});
+    if (to >= 0 && to <= last) comm.send_async(x, hvd::peer{to}).wait();
+}
+
+TEST_CASE("a rank that is killed is named by those that send, receive or wait for these") {
+    for (const bool upwards : {false, true})
+        for (const std::size_t elements : {std::size_t(10), std::size_t(200000)})
+            on_working_ranks(
+                20,
+                [&](int, std::atomic<int>& done) {
+                    auto comm = communicator::world();
+                    std::vector<float> x(elements);
+                    for (;; ++done) pass_on(comm, x, upwards);
+                },
+                kill_rank, check_text);
+}
+
 TEST_CASE("a rank that is stopped is named when the timeout passes, and goes on afterwards") {
     const auto reduce = [](int, std::atomic<int>& done) {
         auto comm = communicator::world();

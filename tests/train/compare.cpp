@@ -26,7 +26,7 @@ tensors equal_tensors() {
 
 std::optional<hvd::mismatch_error> difference(communicator& comm, tensors& mine) {
     try {
-        hvd::compare_across(comm, mine);
+        hvd::compare_parameters(comm, mine);
     } catch (const hvd::mismatch_error& e) {
         return e;
     }
@@ -62,11 +62,11 @@ TEST_CASE("equal tensors of all ranks are equal, NaN and an empty tensor among t
         tensors mine = equal_tensors();
         mine[0][1] = std::numeric_limits<float>::quiet_NaN();
         mine.emplace_back();
-        hvd::compare_across(comm, mine);
+        hvd::compare_parameters(comm, mine);
         std::vector<double> other(7, comm.size());
-        hvd::compare_across(comm, hvd::fuse(mine, other));
+        hvd::compare_parameters(comm, hvd::fuse(mine, other));
         const std::vector<int> constant(3, 1);
-        hvd::compare_across(comm, constant);
+        hvd::compare_parameters(comm, constant);
     });
 }
 
@@ -120,10 +120,10 @@ TEST_CASE("tensors with gaps are compared by their elements") {
         std::vector<float> table(24, float(comm.rank()));  // the gaps differ
         for (std::size_t i = 0; i < table.size(); i += 3) table[i] = float(i);
         const auto column = hvd::view(table.data(), hvd::shape(8), hvd::strides(3));
-        hvd::compare_across(comm, column);
+        hvd::compare_parameters(comm, column);
         if (comm.size() == 1) return;
         table[21] += float(comm.rank());
-        CHECK_THROWS_AS(hvd::compare_across(comm, column), hvd::mismatch_error);
+        CHECK_THROWS_AS(hvd::compare_parameters(comm, column), hvd::mismatch_error);
     });
 }
 
@@ -137,11 +137,11 @@ TEST_CASE("parameters of an optimizer are named, and local ones may differ") {
         optimizer.register_parameter("weight", weight, part(0, 8));
         optimizer.register_local("own", own, part(8, 4));
         optimizer.register_parameter("bias", bias, part(12, 3));
-        hvd::compare_across(optimizer);
+        hvd::compare_parameters(optimizer);
         if (comm.size() == 1) return;
         if (comm.rank() == comm.size() - 1) bias[1] = -2;
         try {
-            hvd::compare_across(optimizer);
+            hvd::compare_parameters(optimizer);
             FAIL_CHECK("nothing was thrown");
         } catch (const hvd::mismatch_error& e) {
             CHECK(e.field() == "parameter \"bias\"");

@@ -318,7 +318,7 @@ TEST_CASE("an optimizer's state on the device is broadcast, saved and loaded, al
         optimizer.register_parameter("v", v.view(), dv.view());
         optimizer.step(s);
         hvd::broadcast_parameters(optimizer);
-        hvd::compare_across(optimizer);
+        hvd::compare_parameters(optimizer);
         hvd::broadcast_optimizer_state(optimizer);
         CHECK(optimizer.optimizer().mean.empty());
         hvd::save_checkpoint(path, optimizer, {.step = 1});
@@ -347,7 +347,7 @@ TEST_CASE("an optimizer's state on the device is broadcast, saved and loaded, al
 
         if (gpus.size() == 1) return;
         s.write(w, floats{r, 0});
-        CHECK_THROWS_AS(hvd::compare_across(optimizer), hvd::mismatch_error);
+        CHECK_THROWS_AS(hvd::compare_parameters(optimizer), hvd::mismatch_error);
         CHECK_THROWS_AS(hvd::load_checkpoint(path + ".none", optimizer), hvd::checkpoint_error);
         CHECK(s.values(w) == floats{r, 0});
     };

@@ -317,7 +317,7 @@ TEST_CASE("parameters, state, buffers and objects of rank 0 reach all ranks") {
         CHECK(x[3] == 0);
         CHECK(mean[1] == 0);
         CHECK(optimizer.optimizer().rate == 0.5f);
-        hvd::compare_across(optimizer);
+        hvd::compare_parameters(optimizer);
         mean.assign(2, float(comm.rank()));
         hvd::synchronize_buffers(optimizer);
         CHECK(mean[0] == doctest::Approx(float(comm.size() - 1) / 2));

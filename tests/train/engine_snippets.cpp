@@ -115,7 +115,7 @@ TEST_CASE("a graph of its own on each rank trains on an engine") {
         train(world, net);
         for (layer& l : net.layers) {
             CHECK(l.weight[7] < 0.95f);
-            hvd::compare_across(world, l.weight);
+            hvd::compare_parameters(world, l.weight);
         }
     });
 }

@@ -276,15 +276,15 @@ TEST_CASE("broadcast_state snippet") {
     });
 }
 
-TEST_CASE("compare_across snippet") {
+TEST_CASE("compare_parameters snippet") {
     hvd_test::on_ranks([](communicator& world) {
         network model;
         hvd::distributed_optimizer optimizer(world, hvd::optimizers::sgd<float>{});
         optimizer.register_parameter("weight", model.weight, model.gradient);
-        //! [compare_across]
-        hvd::compare_across(optimizer);            // the registered parameters, by their names
-        hvd::compare_across(world, model.weight);  // or any tensors
-        //! [compare_across]
+        //! [compare_parameters]
+        hvd::compare_parameters(optimizer);            // the registered parameters, by their names
+        hvd::compare_parameters(world, model.weight);  // or any tensors
+        //! [compare_parameters]
     });
 }
 

@@ -17,8 +17,8 @@ enum class thread_level { single, funneled, serialized, multiple };
 
 /// Options of an `mpi_environment`.
 struct environment_options {
-    thread_level threads = thread_level::
-        multiple;  ///< requested level; with `multiple` asynchronous calls progress in a thread
+    /// requested level; with `multiple` asynchronous calls progress in a thread
+    hvd::thread_level thread_level = hvd::thread_level::multiple;
 };
 
 /// Starts MPI if nobody has, and ends only what it started.
@@ -36,12 +36,12 @@ class [[nodiscard("hvd: MPI ends with its environment: keep it in a variable to 
 public:
     [[nodiscard("hvd: MPI ends with its environment: keep it in a variable to the end of main")]]
     mpi_environment(int& argc, char**& argv, const environment_options& options = {}) {
-        start(&argc, &argv, options.threads);
+        start(&argc, &argv, options.thread_level);
     }
 
     [[nodiscard("hvd: MPI ends with its environment: keep it in a variable to the end of main")]]
     explicit mpi_environment(const environment_options& options = {}) {
-        start(nullptr, nullptr, options.threads);
+        start(nullptr, nullptr, options.thread_level);
     }
 
     mpi_environment(const mpi_environment&) = delete;
@@ -50,13 +50,13 @@ public:
     ~mpi_environment() { end(); }
 
     /// The level that MPI provides, which may be less than requested.
-    thread_level threads() const;
+    hvd::thread_level thread_level() const;
 
     /// True if this object started MPI, and so will end it.
     bool owns_mpi() const noexcept { return owner_; }
 
 private:
-    void start(int* argc, char*** argv, thread_level threads);
+    void start(int* argc, char*** argv, hvd::thread_level level);
     void end();
     void leave_mpi() noexcept;
 

@@ -31,16 +31,16 @@ HVD_INLINE void mpi_environment::leave_mpi() noexcept {
     }
 }
 
-HVD_INLINE thread_level mpi_environment::threads() const {
+HVD_INLINE hvd::thread_level mpi_environment::thread_level() const {
     switch (detail::mpi_thread_level()) {
-        case MPI_THREAD_SINGLE: return thread_level::single;
-        case MPI_THREAD_FUNNELED: return thread_level::funneled;
-        case MPI_THREAD_SERIALIZED: return thread_level::serialized;
-        default: return thread_level::multiple;
+        case MPI_THREAD_SINGLE: return hvd::thread_level::single;
+        case MPI_THREAD_FUNNELED: return hvd::thread_level::funneled;
+        case MPI_THREAD_SERIALIZED: return hvd::thread_level::serialized;
+        default: return hvd::thread_level::multiple;
     }
 }
 
-HVD_INLINE void mpi_environment::start(int* argc, char*** argv, thread_level threads) {
+HVD_INLINE void mpi_environment::start(int* argc, char*** argv, hvd::thread_level level) {
     int initialized = 0, finalized = 0;
     MPI_Finalized(&finalized);
     if (finalized != 0)
@@ -50,7 +50,7 @@ HVD_INLINE void mpi_environment::start(int* argc, char*** argv, thread_level thr
     constexpr int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED,
                               MPI_THREAD_MULTIPLE};
     int given = MPI_THREAD_SINGLE;
-    detail::check_mpi(MPI_Init_thread(argc, argv, levels[int(threads)], &given), "MPI_Init_thread",
+    detail::check_mpi(MPI_Init_thread(argc, argv, levels[int(level)], &given), "MPI_Init_thread",
                       -1);
     owner_ = true;
     starter() = process_;

@@ -46,6 +46,7 @@ public:
             label_ = other.label_;
             limit_ = other.limit_;
             used_ = std::move(other.used_);
+            watched_ = std::move(other.watched_);
             open_ = std::move(other.open_);
         }
         return *this;
@@ -62,8 +63,11 @@ public:
     /// Checks once if the call is complete. After its timeout it throws as `wait()` does.
     bool test() {
         if (session_ == nullptr) return true;
-        if (!session_->test(done_, label_, limit_)) return false;
+        session_->refuse_in_callback();
+        if (!watched_ && !session_->test(done_, label_, limit_)) return false;
+        if (watched_ && !test_watched()) return false;
         session_ = nullptr;
+        watched_ = nullptr;
         open_.end();
         return true;
     }
@@ -76,9 +80,31 @@ public:
 
     /// The host waits, at most until the call's timeout.
     void wait() {
+        if (session_ == nullptr) return;
+        session_->refuse_in_callback();
         const auto open = std::move(open_);
-        if (const auto session = std::exchange(session_, nullptr))
-            session->wait(done_, label_, limit_);
+        const auto session = std::exchange(session_, nullptr);
+        if (const auto watched = std::exchange(watched_, nullptr))
+            end(*watched, *session, [&] { session->wait(watched->done, label_, limit_); });
+        else session->wait(done_, label_, limit_);
+    }
+
+    /// Gives a function that is called once, when the call is complete: with null, or with the
+    /// exception of the call, which `wait()` throws as well. It is called before `wait()` returns,
+    /// and now if the call is complete. After `wait(stream)` it is called all the same.
+    ///
+    /// **Threads**: it runs on the thread that finds the call complete: one of the communicator,
+    /// which looks every millisecond, or the one that is in `wait()` or `test()`. It makes no calls
+    /// on the communicator and waits for none: these throw. The call's timeout holds from then on
+    /// though nobody waits. **Exceptions** that leave it go to the message sink.
+    /// @throws hvd::usage_error for a second callback of one request.
+    /// @snippet tests/device/snippets.cpp device_then
+    template <class F>
+        requires std::is_invocable_v<F&, const std::exception_ptr&>
+    void then(F callback) {
+        if (session_ == nullptr) return detail::completion_callback::run(callback, nullptr);
+        if (!watched_) watched_ = session_->watch(done_, label_, limit_);
+        watched_->then(std::move(callback), session_->rank());
     }
 
     /// Makes later work of `stream` wait. The host goes on, and the request is empty. The call's
@@ -89,13 +115,37 @@ public:
     /// communicator was given up.
     void wait(device_stream stream) {
         if (session_ == nullptr) return;
-        session_->hand_over(done_, open_, stream, label_, limit_);
+        if (watched_) session_->hand_over(*watched_, open_, stream, label_);
+        else session_->hand_over(done_, open_, stream, label_, limit_);
         session_ = nullptr;
+        watched_ = nullptr;
         open_.end();
     }
 
 private:
     friend struct detail::device_access;
+
+    // Throws what the callback got.
+    template <class F>
+    static void end(detail::watched_call& call, const detail::device_session& session, F wait) {
+        std::exception_ptr failure;
+        try {
+            wait();
+        } catch (...) {
+            failure = std::current_exception();
+        }
+        failure = call.end(&session, std::move(failure));
+        if (failure) std::rethrow_exception(failure);
+    }
+    bool test_watched() {
+        try {
+            if (!session_->test(watched_->done, label_, limit_)) return false;
+        } catch (...) {
+            end(*watched_, *session_, [] { throw; });
+        }
+        end(*watched_, *session_, [] {});
+        return true;
+    }
 
     void finish_quietly(detail::time_point limit) noexcept {
         if (limit < limit_) limit_ = limit;
@@ -112,7 +162,8 @@ private:
     detail::cuda_event done_;
     const char* label_ = "";
     detail::time_point limit_ = detail::never;
-    std::shared_ptr<const void> used_;  // memory of the call
+    std::shared_ptr<const void> used_;               // memory of the call
+    std::shared_ptr<detail::watched_call> watched_;  // if it has a callback: it has the event
     detail::open_call open_;
 };
 

@@ -153,6 +153,7 @@ public:
     // The own stream stands in for the stream of the calling thread: NCCL's thread would use
     // another.
     cudaStream_t enter(device_stream stream) {
+        refuse_in_callback();
         if (stream.given() && stream.get() != cudaStreamPerThread) return stream.get();
         guarded([&] {
             if (stream.given()) follow(cudaStreamPerThread);
@@ -234,6 +235,34 @@ public:
             if (broken() && open_calls::of_this_thread().none()) cudaDeviceSynchronize();
         } catch (...) {
             give_up(what_of(std::current_exception()));
+        }
+    }
+
+    // The call gets a callback, which the watcher runs when the stream has reached `done`.
+    std::shared_ptr<watched_call> watch(cuda_event& done, const char* label, time_point limit) {
+        return watcher_.add(done, label, limit);
+    }
+    // The same as hand_over() for such a call.
+    void hand_over(const watched_call& call, open_call& open, device_stream stream,
+                   const char* label) {
+        follow(call.done, stream, label);
+        watcher_.keep_open(call, std::move(open));
+    }
+    // A callback makes no calls and waits for none: the ranks would not make them in one order.
+    void refuse_in_callback() const {
+        if (session_of_callback == this) [[unlikely]]
+            throw usage_error(rank_, text("hvd: a callback on rank ", rank_,
+                                          " makes a call on the communicator whose call it is of, "
+                                          "or waits for one"));
+    }
+    // Returns the failure of a call whose event is reached, or null.
+    std::exception_ptr failure_of(const char* label) const noexcept {
+        if (!broken() && !is_cut_off_.load()) return nullptr;
+        try {
+            refuse_if_broken(label);
+            throw_peer_error(true, rank_, lateness(label), {});
+        } catch (...) {
+            return std::current_exception();
         }
     }
 

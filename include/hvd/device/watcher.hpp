@@ -7,6 +7,7 @@
 
 #include "../core/lean/atomic.hpp"
 #include "../core/tuning.hpp"
+#include "../execution/completion_callback.hpp"
 #include "../platform/clock.hpp"
 #include "../platform/cuda_memory.hpp"
 #include "../platform/thread.hpp"
@@ -14,10 +15,48 @@
 
 namespace hvd::inline v0::detail {
 
+// The session of the callback that runs on this thread, or null.
+inline constinit thread_local const void* session_of_callback = nullptr;
+
+// A device call with a callback. Its request and the watcher share it.
+class watched_call {
+public:
+    explicit watched_call(cuda_event&& end) : done(std::move(end)) {}
+
+    const cuda_event done;
+
+    template <class F>
+    void then(F f, int rank) {
+        if (then_.give(std::move(f), failure_) == completion_callback::outcome::is_second)
+            throw usage_error(rank, "hvd: this request has a callback of .then() already");
+    }
+
+    // Runs the callback, or waits for another thread that does. Returns the failure of the call,
+    // which is that of the first who ends it.
+    std::exception_ptr end(const void* session, std::exception_ptr failure) noexcept {
+        const lock_guard lock(mutex_);
+        if (!std::exchange(is_over_, true)) {
+            failure_ = std::move(failure);
+            then_.complete(failure_, [session](auto run) {
+                const void* const outer = std::exchange(session_of_callback, session);
+                run();
+                session_of_callback = outer;
+            });
+        }
+        return failure_;
+    }
+
+private:
+    mutex mutex_;
+    bool is_over_ = false;
+    std::exception_ptr failure_;
+    completion_callback then_;
+};
+
 // Watches work that only streams wait for. If it is late or has failed, or if a failure detector
 // tells that the ranks wait in vain, the session is given up, which ends the work, so that the
-// streams go on. A thread does it, from the first work or detector on. It sleeps while there are
-// none.
+// streams go on. It also watches calls with a callback. A thread does it, from the first work or
+// detector on. It sleeps while there are none.
 template <class Session>
 class device_watcher {
 public:
@@ -35,6 +74,24 @@ public:
         changed_.notify_all();
     }
 
+    // Watches a call that gets a callback. If this throws, the event is still the caller's.
+    std::shared_ptr<watched_call> add(cuda_event& done, const char* label, time_point limit) {
+        message name(label);
+        const lock_guard lock(mutex_);
+        start(label);
+        work_.reserve(work_.size() + 1);
+        const auto call = std::make_shared<watched_call>(std::move(done));
+        work_.push_back({{}, {}, std::move(name), limit, call});
+        changed_.notify_all();
+        return call;
+    }
+    // Keeps the call open until it is over.
+    void keep_open(const watched_call& call, open_call&& open) {
+        const lock_guard lock(mutex_);
+        for (watched& w : work_)
+            if (w.call.get() == &call) w.open = std::move(open);
+    }
+
     // Remembers an event for is_idle(), without watching it.
     void keep(cuda_event&& done) {
         const lock_guard lock(mutex_);
@@ -46,7 +103,7 @@ public:
     // True if all events are reached, or the session was given up.
     bool is_idle() {
         const lock_guard lock(mutex_);
-        const auto is_done = [this](const watched& w) { return has_reached(w.done); };
+        const auto is_done = [this](const watched& w) { return has_reached(w.event()); };
         std::erase_if(kept_, [this](const cuda_event& e) { return has_reached(e); });
         return session_.broken() ||
                (kept_.empty() && std::all_of(work_.begin(), work_.end(), is_done));
@@ -74,6 +131,8 @@ public:
         }
         changed_.notify_all();
         thread_.join();
+        for (const watched& w : work_)
+            if (w.call) w.call->end(&session_, session_.failure_of(w.label.c_str()));
         work_.clear();
         kept_.clear();
         detector_ = {};
@@ -86,6 +145,10 @@ private:
         open_call open;
         message label;
         time_point limit;
+        std::shared_ptr<watched_call> call = {};  // if it has a callback: it has the event
+        bool is_over = false;
+
+        const cuda_event& event() const { return call ? call->done : done; }
     };
 
     bool has_reached(const cuda_event& done) const { return done.reached(session_.rank()); }
@@ -116,16 +179,39 @@ private:
     void look() noexcept {
         try {
             drop_reached();
+            end_calls();
             ask_detector();
             if (is_overdue()) session_.expire(late_.c_str());
             if (session_.is_late(never)) session_.expire("a call that a stream waits for");
             session_.look_from_outside();
         } catch (...) {
             session_.give_up(what_of(std::current_exception()));
-            const lock_guard lock(mutex_);
-            work_.clear();
-            detector_ = {};
+            end_all(std::current_exception());
         }
+    }
+
+    // Callbacks run without the lock.
+    void end_calls() {
+        for (watched w; take_call([](const watched& c) { return c.is_over; }, w);)
+            w.call->end(&session_, session_.failure_of(w.label.c_str()));
+    }
+    void end_all(const std::exception_ptr& failure) noexcept {
+        for (watched w; take_call([](const watched&) { return true; }, w);)
+            w.call->end(&session_, failure);
+        const lock_guard lock(mutex_);
+        std::erase_if(work_, [](const watched& w) { return !w.call; });
+        detector_ = {};
+    }
+    // Takes the first call with a callback that `is_wanted`.
+    template <class F>
+    bool take_call(F is_wanted, watched& taken) {
+        const lock_guard lock(mutex_);
+        const auto at = std::find_if(work_.begin(), work_.end(),
+                                     [&](const watched& w) { return w.call && is_wanted(w); });
+        if (at == work_.end()) return false;
+        taken = std::move(*at);
+        work_.erase(at);
+        return true;
     }
 
     void drop_reached() {
@@ -134,11 +220,13 @@ private:
         for (const watched& w : work_) first = std::min(first, w.limit);
         typename std::remove_reference_t<decltype(session_.queries())>::query query(
             session_.queries(), "a call that a stream waits for", first);
-        std::erase_if(work_, [&](const watched& w) {
-            return query.ask([&] { return has_reached(w.done); });
+        std::erase_if(work_, [&](watched& w) {
+            const bool is_over = query.ask([&] { return has_reached(w.event()); });
+            w.is_over = is_over;
+            return is_over && !w.call;
         });
         for (watched& w : work_) {
-            if (now() <= w.limit) continue;
+            if (w.is_over || now() <= w.limit) continue;
             late_ = std::move(w.label);
             return overdue_.store(true);
         }

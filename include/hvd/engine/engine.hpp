@@ -35,6 +35,19 @@ void each_compared(const engine_options& o, F f) {
     f("mean", text(o.mean == join_mean::of_all ? "of_all" : "of_contributors"));
 }
 
+// Calls that an engine has for tensors of the host only.
+template <class Backend, class X>
+constexpr bool is_on_host = flaw_of_tensor<Backend, X, tensor_use::read>() != tensor_flaw::space;
+
+template <class Backend, class X>
+constexpr bool check_on_host() {
+    static_assert(is_on_host<Backend, X>,
+                  "hvd: an engine has for tensors of devices allreduce, allgather, broadcast, "
+                  "reduce_scatter and alltoall with counts and hvd::into(out); for this call take "
+                  "the communicator of the device");
+    return is_on_host<Backend, X>;
+}
+
 // The engine's own communicator, on which nobody else makes calls.
 template <class Comm>
 Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
@@ -170,11 +183,77 @@ public:
         return calls(name, o).reduce_scatter_async(std::forward<X>(x), op, out, reduced(o));
     }
 
-    /// Sends `counts[p]` elements of `x` to each rank p.
+    /// Sends `counts[p]` elements of `x` to each rank p; without counts equal shares, also of each
+    /// tensor of a `fuse(…)`. With `into(out)` the caller's memory is filled.
     template <class X, class Counts>
+        requires detail::is_range<const Counts>
     [[nodiscard]] auto alltoall(std::string_view name, X&& x, const Counts& counts,
                                 const named_options& o = {}) {
-        return calls(name, o).alltoall_async(std::forward<X>(x), counts, plain(o));
+        if constexpr (detail::check_on_host<Backend, X>())
+            return calls(name, o).alltoall_async(std::forward<X>(x), counts, plain(o));
+        else return detail::refused_call();
+    }
+    template <class X, class Counts, class View>
+        requires detail::is_range<const Counts>
+    [[nodiscard]] request alltoall(std::string_view name, X&& x, const Counts& counts,
+                                   const into_view<View>& out, const named_options& o = {}) {
+        return calls(name, o).alltoall_async(std::forward<X>(x), counts, out, plain(o));
+    }
+    template <class X>
+    [[nodiscard]] auto alltoall(std::string_view name, X&& x, const named_options& o = {}) {
+        if constexpr (detail::check_on_host<Backend, X>())
+            return calls(name, o).alltoall_async(std::forward<X>(x), plain(o));
+        else return detail::refused_call();
+    }
+    template <class X, class View>
+    [[nodiscard]] request alltoall(std::string_view name, X&& x, const into_view<View>& out,
+                                   const named_options& o = {}) {
+        if constexpr (detail::check_on_host<Backend, X>())
+            return calls(name, o).alltoall_async(std::forward<X>(x), out, plain(o));
+        else return request();
+    }
+
+    /// Reduces `x`, also a `fuse(…)`, in place on the root, as `communicator::reduce` does.
+    template <class X, class Op>
+    [[nodiscard]] request reduce(std::string_view name, X&& x, const Op& op, root r = root{0},
+                                 const named_options& o = {}) {
+        if constexpr (detail::check_on_host<Backend, X>())
+            return calls(name, o).reduce_async(std::forward<X>(x), op, r, reduced(o));
+        else return request();
+    }
+
+    /// Gives the root all ranks' tensors, as `communicator::gather` does: `gathered<T>`, for a
+    /// `fuse(…)` a tuple of them; with `into(out)` the root's memory is filled.
+    template <class X>
+    [[nodiscard]] auto gather(std::string_view name, X&& x, root r = root{0},
+                              const named_options& o = {}) {
+        if constexpr (detail::check_on_host<Backend, X>())
+            return calls(name, o).gather_async(std::forward<X>(x), r, plain(o));
+        else return detail::refused_call();
+    }
+    template <class X, class View>
+    [[nodiscard]] request gather(std::string_view name, X&& x, const into_view<View>& out,
+                                 root r = root{0}, const named_options& o = {}) {
+        if constexpr (detail::check_on_host<Backend, X>())
+            return calls(name, o).gather_async(std::forward<X>(x), out, r, plain(o));
+        else return request();
+    }
+
+    /// Splits the root's `x`, or each tensor of its `fuse(…)`, among the ranks, as
+    /// `communicator::scatter` does.
+    template <class X>
+    [[nodiscard]] auto scatter(std::string_view name, X&& x, root r = root{0},
+                               const named_options& o = {}) {
+        if constexpr (detail::check_on_host<Backend, X>())
+            return calls(name, o).scatter_async(std::forward<X>(x), r, plain(o));
+        else return detail::refused_call();
+    }
+    template <class X, class View>
+    [[nodiscard]] request scatter(std::string_view name, X&& x, const into_view<View>& out,
+                                  root r = root{0}, const named_options& o = {}) {
+        if constexpr (detail::check_on_host<Backend, X>())
+            return calls(name, o).scatter_async(std::forward<X>(x), out, r, plain(o));
+        else return request();
     }
 
     /// The request is complete when all ranks have submitted a barrier of that name.

@@ -9,7 +9,10 @@
 #include "../collective/alltoall.hpp"
 #include "../collective/barrier.hpp"
 #include "../collective/broadcast.hpp"
+#include "../collective/gather.hpp"
+#include "../collective/reduce.hpp"
 #include "../collective/reduce_scatter.hpp"
+#include "../collective/scatter.hpp"
 #include "core.hpp"
 
 namespace hvd::inline v0 {
@@ -73,6 +76,9 @@ template <class Backend>
 class named_calls : public allreduce_calls<named_calls<Backend>, Backend>,
                     public allgather_calls<named_calls<Backend>, Backend>,
                     public broadcast_calls<named_calls<Backend>, Backend>,
+                    public reduce_calls<named_calls<Backend>, Backend>,
+                    public gather_calls<named_calls<Backend>, Backend>,
+                    public scatter_calls<named_calls<Backend>, Backend>,
                     public reduce_scatter_calls<named_calls<Backend>, Backend>,
                     public alltoall_calls<named_calls<Backend>, Backend>,
                     public barrier_calls<named_calls<Backend>, Backend> {

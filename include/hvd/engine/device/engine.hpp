@@ -132,10 +132,25 @@ public:
         return device_calls(name, o).alltoall(x, counts, out);
     }
     template <class X, class Counts>
-        requires(!detail::device_tensor<X>)
+        requires detail::is_range<const Counts>
     [[nodiscard]] auto alltoall(std::string_view name, X&& x, const Counts& counts,
                                 const named_options& o = {}) {
         return base::alltoall(name, std::forward<X>(x), counts, o);
+    }
+    template <class X, class Counts, class View>
+        requires(!detail::device_tensor<X> && detail::is_range<const Counts>)
+    [[nodiscard]] request alltoall(std::string_view name, X&& x, const Counts& counts,
+                                   const into_view<View>& out, const named_options& o = {}) {
+        return base::alltoall(name, std::forward<X>(x), counts, out, o);
+    }
+    template <class X>
+    [[nodiscard]] auto alltoall(std::string_view name, X&& x, const named_options& o = {}) {
+        return base::alltoall(name, std::forward<X>(x), o);
+    }
+    template <class X, class View>
+    [[nodiscard]] request alltoall(std::string_view name, X&& x, const into_view<View>& out,
+                                   const named_options& o = {}) {
+        return base::alltoall(name, std::forward<X>(x), out, o);
     }
 
 private:

@@ -84,6 +84,25 @@ public:
         is_open_ = false;
     }
 
+    /// As `request::then`: the function is called when the work is done or has failed, on a thread
+    /// of the engine.
+    /// @snippet tests/device/snippets.cpp engine_then
+    template <class F>
+        requires std::is_invocable_v<F&, const std::exception_ptr&>
+    void then(F callback) {
+        if (!*this) return detail::completion_callback::run(callback, nullptr);
+        if (std::exchange(call_->has_callback, true))
+            throw usage_error(-1, "hvd: this request has a callback of .then() already");
+        const bool is_told = is_watched() || call_->watch->begin(*call_);
+        if (!is_told && !submitted_) return call_->under_way.then(std::move(callback));
+        // A tensor that fails before its work begins has its exception in `submitted_`.
+        submitted_.then([call = call_, callback = std::move(callback),
+                         is_told](const std::exception_ptr& failure) mutable {
+            if (failure || !is_told) callback(failure);
+            else call->over->then(std::move(callback));
+        });
+    }
+
     /// Resumes once the work is done, on the thread that next waits on the engine, calls its
     /// `run_ready()` or destroys it. Without an engine it waits at once.
     auto operator co_await() { return awaiter(*this); }

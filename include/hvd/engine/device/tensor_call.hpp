@@ -37,6 +37,7 @@ public:
     cuda_event point;                       // of the user's stream when the tensor was submitted
     time_point due = never;
     device_request under_way;
+    bool has_callback = false;  // of its request
 
     // For those who are told when the work is done.
     std::function<void(std::exception_ptr)> then;

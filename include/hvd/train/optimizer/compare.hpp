@@ -67,7 +67,7 @@ public:
     }
 
 private:
-    static constexpr std::string_view name = "compare_across";
+    static constexpr std::string_view name = "compare_parameters";
 
     template <header_channel C>
     void compare_with_all(C& channel, const call_header& mine) const {
@@ -118,10 +118,10 @@ private:
 /// **Collective**: one exchange of headers if all are equal. **Buffers**: only read.
 /// @throws hvd::mismatch_error on all ranks with the first tensor that differs as `field()`, and
 /// each rank's checksum in `table()`; where most ranks agree, the others are marked.
-/// @snippet tests/train/snippets.cpp compare_across
+/// @snippet tests/train/snippets.cpp compare_parameters
 template <class Comm, class Parameters>
     requires requires(Comm& comm) { comm.size(); }
-void compare_across(Comm& comm, Parameters&& parameters) {
+void compare_parameters(Comm& comm, Parameters&& parameters) {
     detail::tensors_to_compare::compare(detail::channel_of(comm), [&](auto& tensors) {
         detail::as_list(parameters).for_each([&](const auto& view) {
             tensors.add(detail::text("tensor ", tensors.count()), view);
@@ -132,7 +132,7 @@ void compare_across(Comm& comm, Parameters&& parameters) {
 /// Compares the registered parameters of all ranks, by their names. Local parameters are left out,
 /// frozen ones are not.
 template <class Comm, class O, class T>
-void compare_across(distributed_optimizer<Comm, O, T>& optimizer) {
+void compare_parameters(distributed_optimizer<Comm, O, T>& optimizer) {
     auto& channel = detail::channel_of(detail::host_calls_of(optimizer));
     detail::with_state_on_host(optimizer, detail::state_use::read, [&](auto& state) {
         detail::tensors_to_compare::compare(channel, [&](auto& tensors) {

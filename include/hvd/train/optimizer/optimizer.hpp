@@ -211,10 +211,10 @@ namespace optimizers {
 /// The optimizer, whose slots and numbers stay its own, outlives the distributed one.
 template <class O>
 struct by_reference {
-    explicit by_reference(O& optimizer) : its(optimizer) {}
-    operator O&() const { return its; }
+    explicit by_reference(O& o) : optimizer(o) {}
+    operator O&() const { return optimizer; }
 
-    O& its;  ///< the optimizer
+    O& optimizer;  ///< the optimizer that is referred to
 };
 
 }  // namespace optimizers
