@@ -46,6 +46,8 @@ struct setting {
     bool fused = false;   // steps in the pass of the allreduce
     bool in_arena = false;
     int resumes_at = -1, overflows_at = -1;
+    double limit = 0;      // of the norm; 0: gradients are not clipped
+    bool adds_up = false;  // more passes, of which ranks have different numbers, in no_sync
     std::vector<std::size_t> group = {};  // the parameters of the second group
 
     bool adasum() const { return options.op == hvd::adasum; }
@@ -63,6 +65,12 @@ struct setting {
     bool leaves_out(int size, int step) const {
         return overflows_on(int(number % std::uint64_t(size)), size, step) &&
                !parameters[0].is_frozen(step);
+    }
+
+    // The passes that a rank makes in a step before those that count.
+    int quiet_passes(int rank, int step) const { return adds_up ? (rank + 2 * step) % 3 : 0; }
+    int passes(int rank, int step) const {
+        return quiet_passes(rank, step) + options.backward_passes_per_step;
     }
 
     // Element k of the gradient that a pass adds. All ranks know those of all.
@@ -151,6 +159,9 @@ setting drawn(std::uint64_t number) {
         if (roll(3) == 0) s.group.push_back(p);
     s.scaled = s.options.skip_nonfinite && roll.often();
     if (s.options.skip_nonfinite && roll.often()) s.overflows_at = int(roll(steps));
+    s.adds_up = roll(3) == 0;
+    if (!s.adasum()) s.limit = std::array{0.0, 0.5, 4.0}[roll(3)];
+    s.options.scale_local_gradients = roll.often();
     return number % 8 == 7 && !has_masters ? fused_of(s) : s;
 }
 
@@ -251,12 +262,26 @@ struct trainee {
         optimizer.zero_gradients();
         if (s.overflows_on(comm.rank(), comm.size(), step))
             model.gradients[0][0] = T(std::numeric_limits<float>::infinity());
-        if (s.has_samples(comm.rank(), step))
-            for (int n = 0; n < s.options.backward_passes_per_step; ++n)
-                pass(s, comm.rank(), step, n);
+        if (s.has_samples(comm.rank(), step)) make_passes(s, comm.rank(), step);
         else optimizer.nothing_ready();
-        const bool stepped = s.scaled ? scale.step(optimizer) : optimizer.step();
-        CHECK(stepped != s.leaves_out(comm.size(), step));
+        CHECK(step_of(s) != s.leaves_out(comm.size(), step));
+    }
+    void make_passes(const setting& s, int rank, int step) {
+        const int quiet = s.quiet_passes(rank, step);
+        {
+            const auto held = optimizer.no_sync();
+            for (int n = 0; n < quiet; ++n) pass(s, rank, step, n);
+        }
+        for (int n = quiet; n < s.passes(rank, step); ++n) pass(s, rank, step, n);
+    }
+    bool step_of(const setting& s) {
+        if (s.limit == 0) return s.scaled ? scale.step(optimizer) : optimizer.step();
+        auto gradients = optimizer.synchronize();
+        if (s.scaled) scale.unscale(gradients);
+        hvd::clip_by_norm(gradients, s.limit);
+        const bool stepped = optimizer.apply(std::move(gradients));
+        if (s.scaled) scale.update(stepped);
+        return stepped;
     }
 
     // The values, or their masters, which are the values before they are rounded.
@@ -381,8 +406,7 @@ private:
     std::vector<double> own(int rank, int step, std::size_t p) const {
         std::vector<double> sum(s_.parameters[p].size);
         if (!s_.has_samples(rank, step)) return sum;
-        const int passes = s_.options.backward_passes_per_step;
-        for (int pass = 0; pass < passes; ++pass) {
+        for (int pass = 0; pass < s_.passes(rank, step); ++pass) {
             if (s_.parameters[p].what == table) {
                 for (const std::int64_t row : s_.rows(rank, step, pass, p))
                     for (std::size_t k = std::size_t(row) * columns;
@@ -393,7 +417,8 @@ private:
             for (std::size_t k = 0; k < sum.size(); ++k)
                 sum[k] += s_.gradient(rank, step, pass, p, k);
         }
-        for (double& x : sum) x /= s_.options.average_passes ? passes : 1;
+        for (double& x : sum)
+            x /= s_.options.average_passes ? s_.options.backward_passes_per_step : 1;
         return sum;
     }
 
@@ -409,10 +434,25 @@ private:
                 const bool alone = s_.adasum() || s_.parameters[p].what == local;
                 auto& gradient = models_[r].gradients[p];
                 gradient = alone ? all[r] : total;
-                if (s_.parameters[p].what == local)
+                if (s_.parameters[p].what == local && s_.options.scale_local_gradients)
                     for (double& x : gradient) x /= size_;
             }
         }
+        if (s_.limit > 0) clip(step);
+    }
+    void clip(int step) {
+        double squares = 0;
+        const auto counts = [&](std::size_t p) {
+            return s_.parameters[p].what != local && !s_.parameters[p].is_frozen(step);
+        };
+        for (std::size_t p = 0; p < s_.parameters.size(); ++p)
+            if (counts(p))
+                for (const double x : models_[0].gradients[p]) squares += x * x;
+        const double by = std::min(1.0, s_.limit / std::sqrt(squares));
+        for (auto& model : models_)
+            for (std::size_t p = 0; p < s_.parameters.size(); ++p)
+                if (counts(p))
+                    for (double& x : model.gradients[p]) x *= by;
     }
 
     // The elements of a parameter that move in a step.
@@ -421,7 +461,7 @@ private:
         if (!by_rows_ || s_.parameters[p].what != table || !all[0]) return all;
         all.assign(all.size(), false);
         for (int rank = 0; rank < size_; ++rank)
-            for (int pass = 0; pass < s_.options.backward_passes_per_step; ++pass)
+            for (int pass = 0; pass < s_.passes(rank, step); ++pass)
                 if (s_.has_samples(rank, step))
                     for (const std::int64_t row : s_.rows(rank, step, pass, p))
                         std::fill_n(all.begin() + row * std::int64_t(columns), columns, true);
@@ -480,6 +520,7 @@ double tolerance(const setting& s, int size) {
     if (std::is_same_v<T, bfloat16> || s.options.codec.travels_as<bfloat16>()) epsilon = 1.0 / 256;
     const double largest = (s.options.op == hvd::sum ? size : 1) *
                            (s.options.average_passes ? 1 : s.options.backward_passes_per_step) *
+                           (s.adds_up ? 3 : 1) *
                            (s.parameters.size() > 1 && s.parameters[1].what == table ? 4 : 1);
     return epsilon * largest * steps * 2 * rate * 4 + (s.adasum() ? 100 : 1) * 10 * of_number;
 }
