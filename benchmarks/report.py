@@ -41,6 +41,8 @@ def collective_figure(document, collective):
     figure, parts = pyplot.subplots(1, 3 if ratios else 2, figsize=(15 if ratios else 11, 3.8))
     draw(parts[0], lines_of(document, collective, "time"))
     parts[0].set_yscale("log")
+    parts[0].yaxis.set_major_formatter(ticker.FuncFormatter(lambda time, _: f"{time:g}"))
+    parts[0].yaxis.set_minor_formatter(ticker.FuncFormatter(lambda time, _: f"{time:g}" if f"{time:e}"[0] in "25" else ""))
     parts[0].set_ylabel("time (µs)")
     parts[0].legend(fontsize=7)
     draw(parts[1], lines_of(document, collective, "busbw"))
