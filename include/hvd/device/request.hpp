@@ -162,7 +162,7 @@ private:
     detail::cuda_event done_;
     const char* label_ = "";
     detail::time_point limit_ = detail::never;
-    std::shared_ptr<const void> used_;  // memory of the call
+    std::shared_ptr<const void> used_;               // memory of the call
     std::shared_ptr<detail::watched_call> watched_;  // if it has a callback: it has the event
     detail::open_call open_;
 };

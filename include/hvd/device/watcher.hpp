@@ -206,9 +206,8 @@ private:
     template <class F>
     bool take_call(F is_wanted, watched& taken) {
         const lock_guard lock(mutex_);
-        const auto at = std::find_if(work_.begin(), work_.end(), [&](const watched& w) {
-            return w.call && is_wanted(w);
-        });
+        const auto at = std::find_if(work_.begin(), work_.end(),
+                                     [&](const watched& w) { return w.call && is_wanted(w); });
         if (at == work_.end()) return false;
         taken = std::move(*at);
         work_.erase(at);
