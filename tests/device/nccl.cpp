@@ -19,7 +19,7 @@ TEST_CASE("a sum, a mean and scales") {
         gpus.allreduce(i.view(), hvd::sum);
         CHECK(i.values() == std::vector<int>{sum, 2 * sum});
         const tensor<double> x{double(n * r)}, y{0.0};
-        gpus.allreduce(x.view(), y.view(), hvd::average, {.prescale = 2});
+        gpus.allreduce(x.view(), hvd::into(y.view()), hvd::average, {.prescale = 2});
         CHECK(y.values()[0] == doctest::Approx(2.0 * sum));
         const tensor<hvd::bfloat16> h{hvd::bfloat16(float(r + 1))};
         gpus.allreduce(h.view(), hvd::max);

@@ -67,7 +67,7 @@ void report(communicator& world, void (*scenario)(communicator&)) {
 //! [refused call]
 void refused_call(communicator& world) {
     std::vector<float> in(8), out(world.rank() == 1 ? 4 : 8);  // rank 1 has too little room
-    world.allreduce(std::as_const(in), out, hvd::sum, {.name = "conv1"});
+    world.allreduce(in, hvd::into(out), hvd::sum, {.name = "conv1"});
 }
 //! [refused call]
 

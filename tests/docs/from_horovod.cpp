@@ -66,7 +66,7 @@ TEST_CASE("Horovod's reductions have their form here") {
         const int size = world.size();
         std::vector<float> x(4, 2), y(3, 2), out(4);
         std::vector<int> n(4, 2);
-        world.allreduce(std::as_const(x), out, hvd::average);
+        world.allreduce(x, hvd::into(out), hvd::average);
         CHECK(out == x);
         world.allreduce(x, hvd::average);
         world.allreduce(n, hvd::average(hvd::rounding::toward_zero));

@@ -70,7 +70,7 @@ TEST_CASE("MPI's reductions have their form here") {
     hvd_test::on_ranks([](communicator& world) {
         const auto size = float(world.size());
         std::vector<float> x(8, 1), out(8);
-        world.allreduce(std::as_const(x), out, hvd::sum);
+        world.allreduce(x, hvd::into(out), hvd::sum);
         CHECK(out.front() == size);
         world.allreduce(x, hvd::sum);
         CHECK(x == out);
@@ -95,10 +95,10 @@ TEST_CASE("MPI's prefix reductions have their form here") {
     hvd_test::on_ranks([](communicator& world) {
         const auto rank = float(world.rank());
         std::vector<float> x(8, 1), out(8, -1);
-        world.scan(std::as_const(x), out, hvd::sum);
+        world.scan(x, hvd::into(out), hvd::sum);
         CHECK(out == std::vector<float>(8, rank + 1));
         out.assign(8, -1);
-        world.exscan(std::as_const(x), out, hvd::sum);
+        world.exscan(x, hvd::into(out), hvd::sum);
         CHECK(out == std::vector<float>(8, rank));
         world.scan(x, hvd::sum);
         CHECK(x == std::vector<float>(8, rank + 1));

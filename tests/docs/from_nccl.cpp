@@ -98,7 +98,7 @@ TEST_CASE("NCCL's reductions have their form here") {
         const auto x = in.view(), y = out.view(), all = wide.view();
         gpus.reduce_scatter(all, hvd::sum, hvd::into(x));
         CHECK(in.values() == repeated(2, total));
-        gpus.allreduce(x, y, hvd::sum);
+        gpus.allreduce(x, hvd::into(y), hvd::sum);
         CHECK(out.values() == repeated(2, total * float(n)));
         gpus.allreduce(x, hvd::sum);
         CHECK(in.values() == out.values());

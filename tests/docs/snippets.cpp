@@ -50,7 +50,7 @@ void allreduce(communicator& world) {
     world.allreduce(gradient, hvd::sum);  // in place: the sum over all ranks, on every rank
 
     std::vector<float> mean(gradient.size());
-    world.allreduce(std::as_const(gradient), mean, hvd::average);  // out of place
+    world.allreduce(gradient, hvd::into(mean), hvd::average);  // out of place
 
     double loss = 0.5;
     world.allreduce(loss, hvd::average, {.name = "loss"});  // a variable is a tensor of one element
@@ -145,7 +145,7 @@ void scan(communicator& world) {
     world.scan(x, hvd::sum);  // in place: rank r has the sum of ranks 0 to r
 
     std::vector<float> mean(x.size());
-    world.scan(std::as_const(x), mean, hvd::average);  // out of place: the mean of r + 1 ranks
+    world.scan(x, hvd::into(mean), hvd::average);  // out of place: the mean of r + 1 ranks
     //! [scan]
     CHECK(x == std::vector<float>(4, float(world.rank() + 1)));
     CHECK(mean == std::vector<float>(4, float(world.rank() + 2) / 2));
@@ -154,8 +154,8 @@ void scan(communicator& world) {
 void exscan(communicator& world) {
     const std::size_t samples = 10 + std::size_t(world.rank());
     //! [exscan]
-    std::size_t first = 0;                   // 0 on rank 0
-    world.exscan(samples, first, hvd::sum);  // the number of samples of the ranks before this one
+    std::size_t first = 0;                              // 0 on rank 0
+    world.exscan(samples, hvd::into(first), hvd::sum);  // the samples of the ranks before
     //! [exscan]
     std::size_t expected = 0;
     for (int r = 0; r < world.rank(); ++r) expected += 10 + std::size_t(r);

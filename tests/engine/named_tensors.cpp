@@ -141,7 +141,7 @@ TEST_CASE("strided tensors, empty ones, scales and results of their own") {
             auto a = e.allreduce("columns", columns, hvd::sum);
             auto b = e.allreduce("nothing", nothing, hvd::sum);
             auto c = e.allreduce("scaled", scaled, hvd::sum, {.prescale = 0.5, .postscale = 4});
-            auto d = e.allreduce("out", in, out, hvd::sum);
+            auto d = e.allreduce("out", in, hvd::into(out), hvd::sum);
             a.wait();
             b.wait();
             c.wait();

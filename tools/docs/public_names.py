@@ -99,7 +99,7 @@ def without_requirements(head):
 
 def name_of(head):
     is_template_specialisation = re.match(r"\s*template\s*<\s*>", head)
-    head = without_templates(head)
+    head = re.sub(r"^\[\[.*?\]\]\s*", "", without_templates(head))
     if re.match(r"\w+\.|&&|\|\|", head):
         return None  # a requirement of a concept
     if not head or is_template_specialisation or re.match(r"(extern|friend|static_assert|using namespace|template)\b", head):

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "call/calls_base.hpp"
+#include "call/result_types.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -146,7 +147,8 @@ public:
         }
     }
 
-    /// Reduces `in` over all ranks into `out`, which has as many elements.
+    /// Reduces `in` over all ranks into the caller's memory: `allreduce(in, into(out), op)`. `out`
+    /// has as many elements, and may be written without `into`.
     ///
     /// Everything else is as in place. `out` may be exactly `in`.
     /// @throws hvd::usage_error also if they overlap in part or differ in size.
@@ -161,6 +163,12 @@ public:
                 reduce_views(to_view(in), to_view(out), as_operation(op), o);
             }
         }
+    }
+
+    template <class In, class View, class Op>
+    void allreduce(const In& in, const into_view<View>& out, const Op& op,
+                   const reduce_options& o = {}) {
+        allreduce(in, out.view, op, o);
     }
 
     // A name that is not in options is refused.
@@ -186,7 +194,7 @@ public:
         return {};
     }
 
-    /// Begins an allreduce from `in` to `out`. Both stay untouched until the request is complete.
+    /// Begins an allreduce from `in` into `out`. Both stay untouched until the request is complete.
     template <class In, class Out, class Op>
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     request allreduce_async(In&& in, Out&& out, const Op& op, const reduce_options& o = {}) {
@@ -201,6 +209,11 @@ public:
             });
         }
         return {};
+    }
+    template <class In, class View, class Op>
+    request allreduce_async(In&& in, const into_view<View>& out, const Op& op,
+                            const reduce_options& o = {}) {
+        return allreduce_async(std::forward<In>(in), out.view, op, o);
     }
 
 private:

@@ -109,7 +109,8 @@ public:
             run_in_place(collective::scan, x, as_operation(op), o);
     }
 
-    /// Reduces `in` over this rank and all ranks before it into `out`, which has as many elements.
+    /// Reduces `in` over this rank and all ranks before it into the caller's memory: `scan(in,
+    /// into(out), op)`. `out` has as many elements, and may be written without `into`.
     ///
     /// Everything else is as in place. `out` may be exactly `in`.
     template <class In, class Out, class Op>
@@ -117,6 +118,11 @@ public:
     void scan(const In& in, Out&& out, const Op& op, const reduce_options& o = {}) {
         if constexpr (check_arguments<const In&, Out, Op, tensor_use::read>())
             run_views(collective::scan, to_view(in), to_view(out), as_operation(op), o);
+    }
+    template <class In, class View, class Op>
+    void scan(const In& in, const into_view<View>& out, const Op& op,
+              const reduce_options& o = {}) {
+        scan(in, out.view, op, o);
     }
 
     /// Begins a scan in place. It is complete when the request is, and `x` stays untouched until
@@ -136,6 +142,11 @@ public:
             return start_views(collective::scan, to_view(in), to_view(out), as_operation(op), o);
         return {};
     }
+    template <class In, class View, class Op>
+    request scan_async(In&& in, const into_view<View>& out, const Op& op,
+                       const reduce_options& o = {}) {
+        return scan_async(std::forward<In>(in), out.view, op, o);
+    }
 
     /// Reduces `x` over all ranks before this one, element by element, in place.
     ///
@@ -151,13 +162,18 @@ public:
             run_in_place(collective::exscan, x, as_operation(op), o);
     }
 
-    /// Reduces `in` over all ranks before this one into `out`, which has as many elements. Rank 0
+    /// Reduces `in` over all ranks before this one into the caller's memory, as `scan` does. Rank 0
     /// gets the same as in place.
     template <class In, class Out, class Op>
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     void exscan(const In& in, Out&& out, const Op& op, const reduce_options& o = {}) {
         if constexpr (check_arguments<const In&, Out, Op, tensor_use::read>())
             run_views(collective::exscan, to_view(in), to_view(out), as_operation(op), o);
+    }
+    template <class In, class View, class Op>
+    void exscan(const In& in, const into_view<View>& out, const Op& op,
+                const reduce_options& o = {}) {
+        exscan(in, out.view, op, o);
     }
 
     /// Begins an exscan in place. It is complete when the request is, and `x` stays untouched until
@@ -176,6 +192,11 @@ public:
         if constexpr (check_arguments<In, Out, Op, tensor_use::kept>())
             return start_views(collective::exscan, to_view(in), to_view(out), as_operation(op), o);
         return {};
+    }
+    template <class In, class View, class Op>
+    request exscan_async(In&& in, const into_view<View>& out, const Op& op,
+                         const reduce_options& o = {}) {
+        return exscan_async(std::forward<In>(in), out.view, op, o);
     }
 
 private:

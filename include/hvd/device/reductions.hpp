@@ -44,12 +44,19 @@ public:
             allreduce_async(x, op, o).wait();
     }
 
-    /// Reduces `in` over all ranks to `out`, which has as many elements. The two are the same
-    /// memory or do not overlap.
+    /// Reduces `in` over all ranks into the caller's memory: `allreduce(in, into(out), op)`. `out`
+    /// has as many elements, and may be written without `into`. The two are the same memory or do
+    /// not overlap.
     template <class In, class Out, class Op>
         requires operation_like<Op> && (!operation_like<Out>)
     void allreduce(const In& in, Out&& out, const Op& op, const device_reduce_options& o = {}) {
         allreduce_async(in, out, op, o).wait();
+    }
+
+    template <class In, class View, class Op>
+    void allreduce(const In& in, const into_view<View>& out, const Op& op,
+                   const device_reduce_options& o = {}) {
+        allreduce_async(in, out.view, op, o).wait();
     }
 
     /// Begins an allreduce in place. It is complete when the request is.
@@ -81,6 +88,11 @@ public:
         } else {
             return {};
         }
+    }
+    template <class In, class View, class Op>
+    device_request allreduce_async(const In& in, const into_view<View>& out, const Op& op,
+                                   const device_reduce_options& o = {}) {
+        return allreduce_async(in, out.view, op, o);
     }
 
     /// Reduces to `out` of the root. On other ranks `out` is not used. Everything else is as for

@@ -106,6 +106,7 @@ public:
     /// @throws hvd::usage_error for options that can't work or a backend below MULTIPLE,
     /// hvd::mismatch_error if options differ, hvd::peer_error if the ranks do not find each other
     /// within 30 s, or the communicator's timeout if that is longer.
+    [[nodiscard("hvd: an engine works until it is destroyed")]]
     explicit engine(communicator<Backend>& comm, const engine_options& options = {})
         : parts_(std::make_unique<parts>(comm, options)) {}
 
@@ -130,10 +131,10 @@ public:
         auto list = detail::as_list(x);
         return calls(name, o).allreduce_async(std::move(list), op, reduced(o));
     }
-    /// Reduces `in` into `out`, which has as many elements. `in` is read before the function
-    /// returns.
+    /// Reduces `in` into the caller's memory: `allreduce(name, in, into(out), op)`. `out` has as
+    /// many elements, and may be written without `into`. `in` is read before the function returns.
     template <class In, class Out, class Op>
-        requires(!std::convertible_to<Op, named_options>)
+        requires(!std::convertible_to<Op, named_options> && !detail::operation_like<Out>)
     [[nodiscard]] request allreduce(std::string_view name, const In& in, Out&& out, const Op& op,
                                     const named_options& o = {}) {
         using namespace detail;
@@ -150,6 +151,12 @@ public:
             });
         }
         return {};
+    }
+
+    template <class In, class View, class Op>
+    [[nodiscard]] request allreduce(std::string_view name, const In& in, const into_view<View>& out,
+                                    const Op& op, const named_options& o = {}) {
+        return allreduce(name, in, out.view, op, o);
     }
 
     /// Gathers all ranks' tensors, as `communicator::allgather` does. The result is `gathered<T>`,

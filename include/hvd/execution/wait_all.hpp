@@ -114,7 +114,8 @@ std::size_t wait_any(Requests&& requests) {
 /// once all have been looked at; those of the others are dropped.
 /// @snippet tests/docs/snippets.cpp wait_all
 template <detail::range_of_waitable Requests>
-bool test_all(Requests&& requests) {
+[[nodiscard("hvd: it waits for none, and returns if all are complete")]] bool test_all(
+    Requests&& requests) {
     detail::failure_of_several failure;
     bool all = true;
     for (auto& call : requests) failure.run([&] { all = call.test() && all; });

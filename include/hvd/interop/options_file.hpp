@@ -172,7 +172,8 @@ inline configuration configuration_from_environment_and_file(environment_names n
 /// @throws hvd::usage_error for what is unknown or wrong in either.
 /// @snippet tests/interop/options_file.cpp options_file
 template <class Options = communicator_options>
-Options options_from_environment_and_file(Options start = {}) {
+[[nodiscard("hvd: it changes nothing else")]] Options options_from_environment_and_file(
+    Options start = {}) {
     return configuration_from_environment_and_file().apply(std::move(start));
 }
 

@@ -41,7 +41,8 @@ struct scale_options {
 /// that of a single rank.
 /// @throws hvd::usage_error for fewer than one rank.
 /// @snippet tests/train/snippets.cpp schedule
-inline double scale_rate(double rate, const scale_options& options) {
+[[nodiscard("hvd: the rate is what it returns")]] inline double scale_rate(
+    double rate, const scale_options& options) {
     if (options.ranks < 1 || options.local_reduction < 1)
         throw usage_error(
             -1,
@@ -63,7 +64,8 @@ struct warmup_options {
 /// `options.epochs`. `epoch` may be a fraction. Horovod: `LearningRateWarmupCallback`.
 /// @throws hvd::usage_error for fewer than one rank, and an epoch or a number of epochs below 0.
 /// @snippet tests/train/snippets.cpp schedule
-inline double warmup_factor(double epoch, const warmup_options& options) {
+[[nodiscard("hvd: the factor is what it returns")]] inline double warmup_factor(
+    double epoch, const warmup_options& options) {
     if (options.ranks < 1 || !(options.epochs >= 0) || !(epoch >= 0))
         throw usage_error(
             -1, detail::text("hvd: warmup_factor takes .ranks of at least 1, not ", options.ranks,

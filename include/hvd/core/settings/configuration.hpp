@@ -182,7 +182,7 @@ private:
 /// applies.
 /// @snippet tests/docs/snippets.cpp options_from_environment
 template <class Options = communicator_options>
-Options options_from_environment(Options start = {}) {
+[[nodiscard("hvd: it changes nothing else")]] Options options_from_environment(Options start = {}) {
     return configuration::from_environment().apply(std::move(start));
 }
 

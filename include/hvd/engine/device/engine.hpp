@@ -52,16 +52,37 @@ public:
     /// Reduces `in` to `out`, which has as many elements. The two are the same memory or do not
     /// overlap. Both are read and written when the tensor runs.
     template <class In, class Out, class Op>
-        requires detail::device_tensor<In> && detail::operation_like<Op>
+        requires detail::device_tensor<In> && detail::operation_like<Op> &&
+                 (!detail::operation_like<Out>)
     [[nodiscard]] named_device_request allreduce(std::string_view name, const In& in, Out&& out,
                                                  const Op& op, const named_device_options& o = {}) {
         return device_calls(name, o).allreduce(in, out, op);
     }
     template <class In, class Out, class Op>
-        requires(!detail::device_tensor<In> && detail::operation_like<Op>)
+        requires(!detail::device_tensor<In> && detail::operation_like<Op> &&
+                 !detail::operation_like<Out>)
     [[nodiscard]] request allreduce(std::string_view name, const In& in, Out&& out, const Op& op,
                                     const named_options& o = {}) {
         return base::allreduce(name, in, std::forward<Out>(out), op, o);
+    }
+
+    template <class In, class View, class Op>
+    [[nodiscard]] auto allreduce(std::string_view name, const In& in, const into_view<View>& out,
+                                 const Op& op) {
+        return allreduce(name, in, out.view, op);
+    }
+    template <class In, class View, class Op>
+        requires detail::device_tensor<In>
+    [[nodiscard]] named_device_request allreduce(std::string_view name, const In& in,
+                                                 const into_view<View>& out, const Op& op,
+                                                 const named_device_options& o) {
+        return allreduce(name, in, out.view, op, o);
+    }
+    template <class In, class View, class Op>
+        requires(!detail::device_tensor<In>)
+    [[nodiscard]] request allreduce(std::string_view name, const In& in, const into_view<View>& out,
+                                    const Op& op, const named_options& o) {
+        return base::allreduce(name, in, out.view, op, o);
     }
 
     /// Gives every rank all ranks' tensors in `out`, one after the other, with no gaps. They may
