@@ -19,8 +19,8 @@ namespace hvd::inline v0 {
 ///
 /// `write` appends to the buffer. `read` takes the bytes that `write` had appended from the front
 /// of `bytes`, and leaves the rest in `bytes`. It exists for trivially copyable types, strings, and
-/// vectors of serializable elements. Receiving never runs code of the sender. A bool that is neither
-/// true nor false is refused; members of structs are taken as they come.
+/// vectors of serializable elements. Receiving never runs code of the sender. A bool that is
+/// neither true nor false is refused; members of structs are taken as they come.
 ///
 /// An address means nothing to another process: pointers, views, spans and references have none,
 /// and neither have structs and arrays of them, as far as a compiler can see into these. It sees
