@@ -121,7 +121,7 @@ TEST_CASE("waits for batches in a timeline") {
         hvd::start_timeline(world, {.file = file});
         //! [timeline]
         data::loader loader(service_pipeline(), world);  // by a service or not
-        loader.record_waits(world.observer());   // an hvd::timeline
+        loader.record_waits(world.observer());           // an hvd::timeline
         for (const std::vector<int>& batch : loader.epoch(0)) samples += batch.size();
         //! [timeline]
         hvd::stop_timeline(world);
