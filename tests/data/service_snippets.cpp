@@ -39,8 +39,8 @@ std::string contents(const std::string& file) {
 }
 
 //! [pipeline]
-// pipeline.hpp, which the worker's program and the trainer's include
-inline auto pipeline() {
+// service_pipeline.hpp, which the worker's program and the trainer's include
+inline auto service_pipeline() {
     std::vector<int> numbers(1000);
     for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = int(i);
     return data::from(std::move(numbers)) | data::map([](int x) { return 2 * x; }) |
@@ -54,10 +54,11 @@ TEST_CASE("one process: a worker, a dispatcher and a trainer") {
     std::size_t samples = 0;
     //! [worker]
     auto config = data::service_config::make(/*dispatchers*/ 0, /*workers_per_dispatcher*/ 0);
-    const data::service_worker one(pipeline(), config), two(pipeline(), config);
+    const data::service_worker one(service_pipeline(), config), two(service_pipeline(), config);
     config.worker_addresses = {"127.0.0.1:" + std::to_string(one.port()),
                                "127.0.0.1:" + std::to_string(two.port())};
-    data::loader loader(pipeline() | data::send_to_data_service(config, /*rank*/ 0, /*size*/ 1));
+    data::loader loader(service_pipeline() |
+                        data::send_to_data_service(config, /*rank*/ 0, /*size*/ 1));
     for (const std::vector<int>& batch : loader.epoch(0)) samples += batch.size();
     //! [worker]
     CHECK(samples == 1000);
@@ -71,14 +72,14 @@ TEST_CASE("trainers of a config file") {
     service.write(path);
     const data::service_dispatcher dispatcher(service);
     dispatcher.register_in(path);
-    const data::service_worker worker(pipeline(), data::service_config::read(path));
+    const data::service_worker worker(service_pipeline(), data::service_config::read(path));
     hvd::run_threads(2, [&](hvd::communicator<hvd::threads>& world) {
         long sum = 0;
         //! [config]
         const auto config = data::service_config::read(path, data::wait_for_file{30s});
         //! [config]
         //! [trainer]
-        data::loader loader(pipeline() | data::send_to_data_service(config, world) |
+        data::loader loader(service_pipeline() | data::send_to_data_service(config, world) |
                             data::prefetch(8));
         for (std::uint64_t epoch = 0; epoch < 3; ++epoch)
             for (const std::vector<int>& batch : loader.epoch(epoch))
@@ -91,12 +92,12 @@ TEST_CASE("trainers of a config file") {
 
 TEST_CASE("who waits for whom") {
     auto config = data::service_config::make(0, 0);
-    const data::service_worker worker(pipeline(), config);
+    const data::service_worker worker(service_pipeline(), config);
     config.worker_addresses = {"127.0.0.1:" + std::to_string(worker.port())};
     std::string line;
     std::size_t samples = 0;
     //! [statistics]
-    const auto batches = pipeline() | data::send_to_data_service(config, 0, 1);
+    const auto batches = service_pipeline() | data::send_to_data_service(config, 0, 1);
     data::loader loader(batches | data::prefetch(4));
     for (const std::vector<int>& batch : loader.epoch(0)) samples += batch.size();  // train here
     line = batches.statistics().text();  // compute-bound: waited 0.2 % of 81.2 s; 812 batches, …
@@ -119,8 +120,8 @@ TEST_CASE("waits for batches in a timeline") {
         std::size_t samples = 0;
         hvd::start_timeline(world, {.file = file});
         //! [timeline]
-        data::loader loader(pipeline(), world);  // by a service or not
-        loader.record_waits(world.observer());   // an hvd::timeline
+        data::loader loader(service_pipeline(), world);  // by a service or not
+        loader.record_waits(world.observer());           // an hvd::timeline
         for (const std::vector<int>& batch : loader.epoch(0)) samples += batch.size();
         //! [timeline]
         hvd::stop_timeline(world);
@@ -138,14 +139,14 @@ TEST_CASE("trainers that serve the dispatcher") {
     const folder at;
     const std::string path = at.path + "/compute.json";
     data::service_config::make(1, 1, data::dispatcher_side::training).write(path);
-    const data::service_worker worker(pipeline(), data::service_config::read(path));
+    const data::service_worker worker(service_pipeline(), data::service_config::read(path));
     std::size_t samples = 0;
     hvd::run_threads(1, [&](hvd::communicator<hvd::threads>& world) {
         //! [training_side]
         const data::training_dispatcher dispatcher(path, world);
         const auto config = data::service_config::read(path, data::wait_for_file{30s});
         //! [training_side]
-        data::loader loader(pipeline() | data::send_to_data_service(config, world));
+        data::loader loader(service_pipeline() | data::send_to_data_service(config, world));
         for (const auto& batch : loader.epoch(0)) samples += batch.size();
     });
     CHECK(samples == 1000);

@@ -209,6 +209,7 @@ def check_surface(root):
     if page != surface.page(root):
         yield "docs/surface.md is not as tools/docs/surface.py writes it"
     listed = re.findall(r"^\| `([\w:]+)`", page, re.M)
+    yield from (f"docs/surface.md has a type for a member's name: {row}" for row in re.findall(r"^.* `(?:void|bool|int|double)`.*$", page, re.M))
     yield from (f"docs/surface.md has {name} twice" for name in sorted(listed) if listed.count(name) > 1)
     yield from (f"docs/surface.md lacks {name}, of {header}: has it a comment?" for name, header in public_names(root).items() if name not in listed)
     for file in [*pages(root), *(root / "examples").rglob("*.[ch]pp"), *(root / "examples").rglob("*.cu")]:

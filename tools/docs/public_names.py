@@ -113,6 +113,7 @@ def name_of(head):
         found = TYPE.match(head)
         return None if not found or found[2] else found[1]
     before = re.split(r"(?<![=!<>])=(?!=)", head)[0]
+    before = re.sub(r"\bfunction<.*?\)>", "function", before)  # of a member such as std::function<void(int)> then
     calls = [word for word in re.findall(r"([\w:]+)\s*\(", before) if word not in CALLABLE_WORDS]
     if "operator" in before or any("::" in word for word in calls[:1]):
         return None

@@ -14,8 +14,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from public_names import name_of, without_templates
 
 # The doors from the smallest to those that include others: a name belongs to the first that brings it.
-DOORS = ["communicator.hpp", "threads.hpp", "mpi.hpp", "tcp.hpp", "arena.hpp", "checked.hpp", "observed.hpp", "hvd.hpp", "data.hpp", "data_formats.hpp", "train.hpp", "checkpoint.hpp", "data_service.hpp", "statistics.hpp", "prometheus.hpp", "timeline.hpp", "build_info.hpp",
-         "engine.hpp", "train_engine.hpp", "autotune.hpp", "settings.hpp", "elastic.hpp", "elastic_mpi.hpp", "cuda.hpp", "nccl.hpp",
+DOORS = ["communicator.hpp", "threads.hpp", "mpi.hpp", "settings.hpp", "tcp.hpp", "arena.hpp", "checked.hpp", "observed.hpp", "hvd.hpp", "data.hpp", "data_formats.hpp", "train.hpp", "checkpoint.hpp", "data_service.hpp", "statistics.hpp", "prometheus.hpp", "timeline.hpp", "build_info.hpp",
+         "engine.hpp", "train_engine.hpp", "autotune.hpp", "elastic.hpp", "elastic_mpi.hpp", "cuda.hpp", "nccl.hpp",
          "train_device.hpp", "engine_device.hpp", "elastic_nccl.hpp", "data_device.hpp"]
 OF_COMMUNICATOR = re.compile(r"(?:\w+_calls|placed_rank)")
 CLASS = re.compile(r"(?:requires .*?)?\b(?:class|struct|enum class) (?:\[\[.*?\]\] ?)?(?:HVD_API )?(\w+)")
