@@ -18,9 +18,9 @@ namespace hvd::inline v0::detail {
 // The thing that a rank shows to the others in a step.
 enum class content : std::uint32_t {
     nothing,
-    data,
-    data_and_room,  // and it has memory for as much from each rank
     places,         // where the rank's tensors lie, which all ranks can reach: no data is copied
+    data,           // from here on: data
+    data_and_room,  // and it has memory for as much from each rank
     deposited,      // data in the deposit of this step
     left,           // the same, and the rank may have left the call
 };

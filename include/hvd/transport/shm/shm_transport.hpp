@@ -114,8 +114,9 @@ private:
     // Small tensors of a call with a root have a place of their own, so that their rank may leave.
     // In a reduce all ranks choose alike. In other calls a rank that stays does as before.
     bool is_deposited(const operation& op) const {
-        if (numbers_ != nullptr || size_ == 1 || op.only_agree || op.entry.refused ||
-            op.entry.fused || op.entry.plan != 0 || op.take != nullptr || !op.packs_again)
+        if (op.entry.root < 0 || numbers_ != nullptr || size_ == 1 || op.only_agree ||
+            op.entry.refused || op.entry.fused || op.entry.plan != 0 || op.take != nullptr ||
+            !op.packs_again)
             return false;
         const bool is_root = rank_ == op.entry.root;
         const std::size_t bytes = bytes_given(op, op.entry);
@@ -266,11 +267,12 @@ private:
         take_headers();
         has_met();
         const int root = op_->entry.root;
-        for (int p = 0; p < size_; ++p)
-            if (line_of(p).what == content::left) {
-                go_apart();
-                keep_chunks();
-            }
+        if (!agreed || root >= 0)
+            for (int p = 0; p < size_; ++p)
+                if (line_of(p).what == content::left) {
+                    go_apart();
+                    keep_chunks();
+                }
         switch (op_->entry.kind) {
             case collective::reduce:  // only the root reads
                 brought = true;
@@ -294,11 +296,7 @@ private:
         }
         return false;
     }
-    bool shows_data(int peer) const {
-        const content what = line_of(peer).what;
-        return what == content::data || what == content::data_and_room ||
-               what == content::deposited || what == content::left;
-    }
+    bool shows_data(int peer) const { return line_of(peer).what >= content::data; }
 
     // A rank's part of what a peer gives to all ranks, by the counts that come first. Without them
     // all parts are of one size.
@@ -343,7 +341,7 @@ private:
 
     const std::byte* given_piece(int peer, std::size_t bytes) const {
         const step_line& line = line_of(peer);
-        const bool is_deposit = line.what == content::deposited || line.what == content::left;
+        const bool is_deposit = line.what >= content::deposited;
         if (!is_deposit || bytes <= sizeof line.small) return piece_of(peer, bytes);
         if (bytes > tuning::deposit_bytes) [[unlikely]]
             refuse_shown_by(peer);
