@@ -2,7 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 // EXPECT: no matching
 // EXPECT: reduce_options
-// LINES: gcc 21, it lists both overloads
+// LINES: gcc 25, it lists all overloads
 
 #include <vector>
 
