@@ -59,7 +59,9 @@ class Elastic(LauncherTest):
         out, err = job.communicate(timeout=PATIENCE)
         for file in self.folder.glob("go*"):
             file.unlink()
-        self.assertEqual((job.returncode, err), (0, ""), out)
+        self.assertEqual(job.returncode, 0, out + err)
+        losses = [epoch for epoch in self.events("epoch") if epoch["epoch"] > 1 and "why" in epoch]
+        self.assertEqual(err.splitlines(), [f"hvdrun: {epoch['why']}; {epoch['size']} rank{' goes' if epoch['size'] == 1 else 's go'} on from step {epoch['step']}" for epoch in losses])
         ends = dict(re.findall(r"(?m)^\[(\d+)\]<stdout>:(\d+ steps, \w+)$", out))
         self.assertEqual(set(map(int, ends)), set(ranks), out)
         self.assertEqual(len(set(ends.values())), 1, out)

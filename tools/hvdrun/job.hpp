@@ -77,6 +77,7 @@ private:
     void note_end(const rank& one);
     void note(const job_event& one);
     void note_epoch(const job_event& next);
+    void tell_loss(const epoch_change& change);
     void note_reset(const epoch_change& change, const std::vector<failed_rank>& lost);
     void note_work(const job_event& one);
     void note_progress(double at);

@@ -114,7 +114,16 @@ void job::note_epoch(const job_event& next) {
         values.push_back({"recovery_seconds", change.recovery});
     }
     events_.add("epoch", values);
-    if (!is_first) note_reset(change, lost);
+    if (is_first) return;
+    if (!change.why.empty()) tell_loss(change);
+    note_reset(change, lost);
+}
+
+void job::tell_loss(const epoch_change& change) {
+    const int size = epochs_.size();
+    screen_.say(change.why + "; " + std::to_string(size) +
+                (size == 1 ? " rank goes" : " ranks go") + " on from step " +
+                std::to_string(epochs_.step()));
 }
 
 // As in Horovod each change of the ranks is a reset.
