@@ -323,7 +323,9 @@ class DataService(ServiceTest):
                 done = int(re.search(r":(\d+)", line)[1])
             os.kill([event["pid"] for event in self.events("started") if event["rank"] == victim][-1], signal.SIGKILL)
         out, err = job.communicate(timeout=PATIENCE)
-        self.assertEqual((job.returncode, err), (0, ""), out)
+        self.assertEqual(job.returncode, 0, out)
+        for line, victim in zip(err.splitlines(), (1, 0), strict=True):
+            self.assertRegex(line, rf"^hvdrun: rank {victim}: .*; \d+ ranks go on from step \d+$")
         ends = [line.partition(":")[2] for line in out.splitlines() if not line.endswith(" steps")]
         self.assertEqual(set(ends), {"each sample twice, in order"}, out)
         self.assertEqual(self.events("epoch")[0]["size"], 3)

@@ -242,7 +242,7 @@ class Jobs(LauncherTest):
     def test_nothing_is_left_when_hvdrun_is_killed(self):
         job = self.start_it("-np", 3, "--kill-after", 1, "sh", "-c", f'[ $HVD_RANK = 2 ] && {{ {STUBBORN}; }}\n{STAYS}')
         self.wait_for_files("here.0", "here.1", "here.2")
-        self.assertGreater(len(processes_with(self.mark)), 5)
+        wait_until(lambda: len(processes_with(self.mark)) > 5, "what two of the ranks have started")
         job.kill()
         self.assert_nothing_is_left()
 
