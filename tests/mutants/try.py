@@ -43,7 +43,7 @@ ROOMS = {
     "transport": [*HOST, "collective.windows", "unit.*", *MPI],
     "shm": ["unit.segments", "unit.sleepers", "unit.waiting", "collective.windows", *HOST, "overhead.no_allocation.threads", "posix.threads", *MPI],
     "multinode": ["collective.*.neighbours", "collective.nodes.*", "collective.*.gloo.np4", "fault.*.nodes_of_2", *HOST, *MPI],
-    "tcp": [*TCP, "fault.notices", "fault.giving_up", "fault.is_stopped*tcp", "train.*.tcp.*", "engine.*.tcp.*", "network.*", "launcher.elastic"],
+    "tcp": [*TCP, "fault.notices", "fault.giving_up", "fault.is_stopped*tcp", "train.*.tcp.*", "engine.*.tcp.*", "network.*", "launcher.elastic*"],
     "backend": ["collective.communicators.*", "collective.handles.*", "collective.paths.*", "unit.handles", *HOST, *MPI, *TCP],
     "execution": ["unit.handles", "collective.asynchronous.*", "collective.one_thread.*", "collective.waiting.*", "collective.plans.*", "fault.threads",
                   "fault.giving_up", *HOST, *MPI],
@@ -56,9 +56,9 @@ ROOMS = {
                "engine.*.mpi.np3", "engine.*.mpi.np2", "engine.*.tcp.*", "engine.*", "fault.engine_*"],
     "train": ["train.optimizer.threads", "train.reports.threads", "train.checkpoint*.threads", "train.*.threads", "train.device_*", "interop.torch_state.*",
               "docs.snippets.threads", "train.*.mpi.np3", "train.*.mpi.np2", "train.*.tcp.np3", "train.killed*", "train.safetensors*"],
-    "elastic": ["elastic.coordination", "elastic.messages", "elastic.runs*", "elastic.snippets", "elastic.hosts", "launcher.elastic", "device.elastic.*",
+    "elastic": ["elastic.coordination", "elastic.messages", "elastic.runs*", "elastic.snippets", "elastic.hosts", "launcher.elastic*", "device.elastic.*",
                 "elastic.random*", "launcher.restart", "examples.*.elastic"],
-    "hvdrun": ["launcher.slots", "launcher.options", "launcher.jobs", "launcher.output", "launcher.elastic", "launcher.*", "network.*"],
+    "hvdrun": ["launcher.slots", "launcher.options", "launcher.jobs", "launcher.output", "launcher.elastic*", "launcher.*", "network.*"],
 }
 
 

@@ -3,7 +3,7 @@
 # SPDX-FileCopyrightText: The hvd authors
 """./run test ends with its closing line whatever ends it, and judges what was not reached: closing_line.py SOURCE_ROOT
 
-The stages are made up: each has a few tests that take moments. The run is ended by signals at random moments, SIGKILL among them."""
+The stages are made up: each has a few tests that take moments, and two of them run at once. The run is ended by signals at random moments, SIGKILL among them."""
 
 import os
 import pathlib
@@ -60,7 +60,7 @@ def play(root, words):
     sys.path.insert(0, str(pathlib.Path(root) / "tools/test"))
     import main
     main.Build, main.Packages, main.BUILDS = MadeUp, AllThere, {"one": {"packages": []}}
-    main.STAGES[:] = [{"name": name, "build": "one", "tests": [name], "optional": name == "c"} for name in "abc"]
+    main.STAGES[:] = [{"name": name, "build": "one", "tests": [name], "optional": name == "c", "waits": name != "a"} for name in "abc"]
     ended = main.main(words)
     sys.stdout.flush()
     os._exit(ended)

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""./run test: the stages of stages.py, one after the other; see ./run help."""
+"""./run test: the stages of stages.py, one after the other but for those that wait more than they compute; see ./run help."""
 
+import itertools
 import os
 import pathlib
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 
@@ -169,8 +172,9 @@ class Run:
                 made.cpu = made.build.compile(made.targets, made.build.folder / f"build-{stage['name']}.log", jobs)
         return made
 
-    def stage(self, stage, begun):
-        name = stage["name"]
+    def stage(self, stage, beside=1):
+        """Runs a stage's tests, beside those of others if it is one of several, and returns its account: what say_time() takes."""
+        name, begun = stage["name"], time.monotonic()
         if self.until and stage.get("optional") and time.monotonic() > self.until:
             return self.results.skip(f"{name}: all tests", f"there was no time; run {self.command_for(stage)}")
         made = self.ahead.result(stage)
@@ -182,15 +186,15 @@ class Run:
         if not made.tests:
             return None if self.arguments.names else self.results.fail(f"{name}: finding tests", "it has none")
         built = time.monotonic() - begun
-        records, cpu = made.build.run(made.tests, stage, name, self.parallel(stage), lambda test, result: self.results.seen(name, test, result))
+        records, cpu = made.build.run(made.tests, stage, name, self.parallel(stage, beside), lambda test, result: self.results.seen(name, test, result))
         self.results.stage_ended(name, records)
         if name == "gpu":
             gpu_report.write(records, made.build.folder / "report.md")
         self.judge_missing(name, made.tests, records)
-        return self.say_time(stage, made, time.monotonic() - begun, built, made.cpu + cpu)
+        return stage, made, time.monotonic() - begun, built, made.cpu + cpu
 
-    def parallel(self, stage):
-        return max(1, round(self.jobs * stage.get("parallel", 1)))
+    def parallel(self, stage, beside=1):
+        return max(1, round(self.jobs * stage.get("parallel", 1) / beside))
 
     def configured(self, stage, made):
         name = stage["build"]
@@ -266,8 +270,7 @@ class Run:
         self.ahead = Ahead(self.waiting, self.make, self.jobs)
         try:
             while self.waiting:
-                self.guarded(self.waiting[0])
-                self.waiting.pop(0)
+                self.run_together(self.next_ones())
         except Stopped as stopped:
             self.results.fail(f"{self.waiting[0]['name']}: the run", f"was stopped by {stopped}")
             for stage in self.waiting[1:]:
@@ -279,18 +282,50 @@ class Run:
         else:
             self.results.fail(f"{stage['name']}: all tests", "not reached")
 
-    def guarded(self, stage):
-        print(f"==== {stage['name']}", flush=True)
+    def next_ones(self):
+        """The next stage, and those behind it while all of them wait more than they compute."""
+        waiting = list(itertools.takewhile(lambda stage: stage.get("waits"), self.waiting))
+        return waiting or self.waiting[:1]
+
+    def run_together(self, stages):
+        """Runs the tests of these stages at once. Their times are judged when no test runs any more."""
+        ended, accounts, left = queue.SimpleQueue(), [], list(stages)
+        for stage in stages:
+            threading.Thread(target=lambda one=stage: ended.put((one, *self.outcome(one, len(stages)))), daemon=True).start()
         if self.arguments.level != "soak":
             signal.alarm(STAGE_LIMIT)
         try:
-            self.stage(stage, time.monotonic())
+            while left:
+                stage, account, failure = ended.get()
+                if failure:
+                    raise failure
+                left.remove(stage)
+                self.waiting.remove(stage)
+                accounts += [account] if account else []
         except Broken as broken:
-            text = pathlib.Path(broken.log).read_text(errors="replace").splitlines() if broken.log else []
-            self.results.fail(f"{stage['name']}: {broken.step}", "failed", [line for line in text if "error:" in line][:20] + text)
-            print(f"{broken.step} failed: {broken.log}", flush=True)
+            for stage in left:
+                self.tell_broken(stage, broken)
+                self.waiting.remove(stage)
         finally:
             signal.alarm(0)
+        for account in accounts:
+            self.say_time(*account)
+
+    def outcome(self, stage, beside):
+        """The account of a stage, and what has gone wrong beside its tests."""
+        print(f"==== {stage['name']}", flush=True)
+        try:
+            return self.stage(stage, beside), None
+        except Broken as broken:
+            self.tell_broken(stage, broken)
+            return None, None
+        except BaseException as failure:  # noqa: BLE001  it is raised where the stages are awaited
+            return None, failure
+
+    def tell_broken(self, stage, broken):
+        text = pathlib.Path(broken.log).read_text(errors="replace").splitlines() if broken.log else []
+        self.results.fail(f"{stage['name']}: {broken.step}", "failed", [line for line in text if "error:" in line][:20] + text)
+        print(f"{broken.step} failed: {broken.log}", flush=True)
 
 
 def end_children():

@@ -18,7 +18,7 @@ def closing_line(passed, failed, skipped):
 class Results:
     def __init__(self):
         self.passed, self.failed, self.skipped = [], [], []
-        self.running = {}  # what is known of the stage that runs
+        self.running = {}  # what is known of the stages that run
         self.guard = None
 
     def seen(self, stage, name, result):
@@ -27,7 +27,7 @@ class Results:
         self.tell()
 
     def stage_ended(self, stage, records):
-        self.running = {}
+        self.running = {name: result for name, result in self.running.items() if not name.startswith(stage + ": ")}
         for record in records:
             name = f"{stage}: {record['name'].split(' / ')[-1]}"
             output = [line for line in ((record.get("stdout") or "") + (record.get("stderr") or "")).splitlines() if line.strip()]

@@ -6,7 +6,8 @@ A stage takes the tests of its build whose name or suite matches a pattern of `t
 test everywhere: `all` (from `./run test`) and `soak` (from `--all` too); the meson.build beside the test says why. Of the suite
 `turns` a quarter runs for each commit, and the whole in `--soak`. A stage's own
 `level` does the same for the whole stage. `parallel` is the number of tests at once for each processor. Of the rooms in `core_of` a stage runs only the suite `core` in `--all`, and the whole in `--soak`.
-Of those that match a pattern in `in_turns` each test runs in one of so many commits.
+Of those that match a pattern in `in_turns` each test runs in one of so many commits. Stages that follow one another and `waits` (their tests wait more
+than they compute) run at once, each with its share of `parallel`.
 
 What repeats with a sanitizer, another compiler, MPI or processor what clang's build has said takes turns as a whole: a stage with `turn`
 (k, n) belongs to the commits whose number is k modulo n. Each commit has a part of the rooms under the address sanitizer and another
@@ -89,48 +90,48 @@ TSAN = {"build": "tsan", "level": "all", "slower": 4, "parallel": 2, "but": [*NO
         "core_of": ["collective", "device"]}
 
 STAGES = [
-    {"name": "units", "build": "gcc", "parallel": 1.5, "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "in_turns": {"headers.every_call_compiles*": 2}, "packages": ["format-check"], "cpu": [250, 350], "units": [7, 8]},
-    {"name": "collectives", "build": "clang", "parallel": 1.5, "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "in_turns": {"collective.memory_model": 2, "collective.*.mpi.np3": 2}, "cpu": [400, 500], "units": [10, 16]},
+    {"name": "units", "build": "gcc", "parallel": 1.5, "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "in_turns": {"headers.every_call_compiles*": 2}, "packages": ["format-check"], "cpu": [120, 350], "units": [3, 8]},
+    {"name": "collectives", "build": "clang", "parallel": 1.5, "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "in_turns": {"collective.memory_model": 2, "collective.*.mpi.np3": 2}, "cpu": [300, 500], "units": [10, 16]},
     {"name": "training", "build": "clang", "parallel": 2, "tests": ["data", "train", "interop"], "but": ["apart", "emulated", "interop.torch*", "interop.dlib*"],
-     "packages": ["venv", "network"], "cpu": [450, 450], "units": [11, 22]},
-    {"name": "engine", "build": "clang", "parallel": 2, "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [150, 160], "units": [5, 7]},
+     "packages": ["venv", "network"], "cpu": [250, 450], "units": [6, 22]},
+    {"name": "engine", "build": "clang", "parallel": 2, "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [120, 160], "units": [3, 7]},
     # Ranks and jobs that wait for a timeout need no processor.
-    {"name": "elastic", "build": "clang", "parallel": 3, "tests": ["elastic", "tcp"], "but": ["device"], "in_turns": {"elastic.random*": 2}, "cpu": [250, 320], "units": [8, 10]},
-    {"name": "faults", "build": "clang", "tests": ["fault", "network"], "but": ["data"], "parallel": 4, "in_turns": {"fault.random*": 2}, "packages": ["network"], "cpu": [280, 420], "units": [8, 17]},
-    {"name": "launcher", "build": "clang", "parallel": 3, "tests": ["launcher"], "packages": ["venv", "network", "sshd"], "packages_of_all": ["slurm"], "cpu": [220, 220], "units": [10, 14]},
+    {"name": "elastic", "waits": True, "build": "clang", "parallel": 5, "tests": ["elastic", "tcp"], "but": ["device"], "in_turns": {"elastic.random*": 2}, "cpu": [170, 320], "units": [5, 10]},
+    {"name": "faults", "waits": True, "build": "clang", "tests": ["fault", "network"], "but": ["data"], "parallel": 6, "in_turns": {"fault.random*": 2}, "packages": ["network"], "cpu": [180, 420], "units": [5, 17]},
+    {"name": "launcher", "waits": True, "build": "clang", "parallel": 5, "tests": ["launcher"], "packages": ["venv", "network", "sshd"], "packages_of_all": ["slurm"], "cpu": [180, 220], "units": [10, 14]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
-    {"name": "asan", "turn": (0, 4), **ASAN, "tests": ["unit.[!k]*", "files", "data.*.threads", "train.*.threads"], "cpu": [0, 450], "units": [0, 6]},
-    {"name": "tsan-devices", "turn": (0, 4), **TSAN, "tests": ["device"], "cpu": [0, 250], "units": [0, 13]},
-    {"name": "asan-network", "turn": (1, 4), **ASAN, "tests": ["tcp.messages", "tcp.foreign_bytes", "tcp.fuzzer", "elastic"], "cpu": [0, 400], "units": [0, 4]},
-    {"name": "tsan-objects", "turn": (1, 4), **TSAN,
+    {"name": "asan", "turn": (1, 4), **ASAN, "tests": ["unit.[!k]*", "files", "data.*.threads", "train.*.threads"], "cpu": [0, 450], "units": [0, 6]},
+    {"name": "tsan-devices", "turn": (1, 4), **TSAN, "tests": ["device"], "cpu": [0, 250], "units": [0, 13]},
+    {"name": "asan-network", "turn": (3, 4), **ASAN, "tests": ["tcp.messages", "tcp.foreign_bytes", "tcp.fuzzer", "elastic"], "cpu": [0, 400], "units": [0, 4]},
+    {"name": "tsan-objects", "turn": (3, 4), **TSAN,
      "tests": ["data.loader.threads", "data.pipeline.threads", "train.optimizer.threads", "train.fused_step.threads", "engine"], "cpu": [0, 300], "units": [0, 5]},
     {"name": "asan-devices", "turn": (2, 4), **ASAN, "tests": ["device"], "cpu": [0, 500], "units": [0, 13]},
     {"name": "tsan-collectives", "turn": (2, 4), **TSAN, "tests": ["collective.*.threads"], "cpu": [0, 200], "units": [0, 2]},
-    {"name": "asan-ranks", "turn": (3, 4), **ASAN,
+    {"name": "asan-ranks", "turn": (0, 4), **ASAN,
      "tests": ["engine", "fault.threads", "fault.giving_up", "fault.is_killed.mpi.np3", "fault.throws.mpi.np3", "fault.without_memory.mpi.np2", "collective.*.mpi.np3"],
      "cpu": [0, 400], "units": [0, 10]},
-    {"name": "tsan-network", "turn": (3, 4), **TSAN, "tests": ["tcp.[fm]*", "elastic.[mr]*", "fault.threads"], "cpu": [0, 250], "units": [0, 4]},
+    {"name": "tsan-network", "turn": (0, 4), **TSAN, "tests": ["tcp.[fm]*", "elastic.[mr]*", "fault.threads"], "cpu": [0, 250], "units": [0, 4]},
     {"name": "device", "turn": ODD, "build": "clang", "level": "all", "parallel": 2, "tests": ["device"], "but": ["gpu", "train.device*"],
      "in_turns": {"device.compiles*": 4, "device.*.one_queue": 3, "device.*.locked_contexts": 3}, "cpu": [0, 400], "units": [0, 26]},
     {"name": "device-training", "turn": EVEN, "build": "clang", "level": "all", "parallel": 2, "tests": ["train.device*", "docs.*emulated*"], "but": ["gpu"], "cpu": [0, 300], "units": [0, 15]},
     {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer", "packaging"], "packages": ["cmake"], "in_turns": {"consumer": 2, "packaging": 2}, "cpu": [0, 240], "units": [0, 8]},
-    {"name": "docs", "build": "clang", "parallel": 2, "tests": ["docs"], "but": ["emulated", "threads", "mpi"], "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [250, 320], "units": [1, 1]},
+    {"name": "docs", "build": "clang", "parallel": 2, "tests": ["docs"], "but": ["emulated", "threads", "mpi"], "in_turns": {"docs.programs_of_the_pages_run": 2}, "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [60, 320], "units": [1, 1]},
     {"name": "docs-threads", "turn": EVEN, "build": "clang", "level": "all", "parallel": 2, "tests": ["docs.*threads*", "docs.mailboxes"], "cpu": [0, 100], "units": [0, 4]},
     {"name": "docs-mpi", "turn": ODD, "build": "clang", "level": "all", "parallel": 2, "tests": ["docs.*.mpi*"], "cpu": [0, 100], "units": [0, 3]},
     {"name": "examples", "build": "clang", "level": "all", "tests": ["examples"], "but": ["examples.torch*", "examples.dlib*"], "in_turns": {"examples": 3}, "cpu": [0, 320], "units": [0, 9]},
     {"name": "words", "build": "gcc", "level": "all", "tests": ["compile_fail", "overhead"], "packages": ["valgrind"], "cpu": [0, 200], "units": [0, 6]},
     # One program of each kind, and MPICH's.
-    {"name": "g++", "turn": (1, 4), "build": "gcc", "level": "all", "tests": ["collective.*.threads", "engine.*.threads"],
+    {"name": "g++", "turn": (1, 8), "build": "gcc", "level": "all", "tests": ["collective.*.threads", "engine.*.threads"],
      "core_of": ["collective"], "variables": FEW_RANKS, "cpu": [0, 130], "units": [0, 3]},
-    {"name": "libraries", "turn": (3, 4), "build": "libraries", "level": "all", "tests": ["interop.torch*", "interop.dlib*", "examples.torch_mnist*", "examples.dlib_mnist*"],
+    {"name": "libraries", "turn": (7, 8), "build": "libraries", "level": "all", "tests": ["interop.torch*", "interop.dlib*", "examples.torch_mnist*", "examples.dlib_mnist*"],
      "cpu": [0, 200], "units": [0, 4]},
-    {"name": "mpich", "turn": (0, 4), "build": "mpich", "level": "all", "tests": ["collective.plans.mpi*", "collective.objects.mpi*", "launcher.restart"], "cpu": [0, 130], "units": [0, 6]},
-    {"name": "nompi", "turn": (2, 4), "build": "nompi", "level": "all", "tests": ["headers.every_call_works*", "headers.units_with*", "consumer.an_include_path*", "fault.threads"],
+    {"name": "mpich", "turn": (0, 8), "build": "mpich", "level": "all", "tests": ["collective.plans.mpi*", "collective.objects.mpi*", "launcher.restart"], "cpu": [0, 130], "units": [0, 6]},
+    {"name": "nompi", "turn": (2, 8), "build": "nompi", "level": "all", "tests": ["headers.every_call_works*", "headers.units_with*", "consumer.an_include_path*", "fault.threads"],
      "cpu": [0, 150], "units": [0, 5]},
     {"name": "bench", "build": "bench", "level": "all", "tests": ["benchmarks"], "cpu": [0, 280], "units": [0, 13]},
-    {"name": "aarch64", "turn": (1, 4), "build": "aarch64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half", "fault.threads"], "cpu": [0, 150], "units": [0, 4]},
-    {"name": "riscv64", "turn": (0, 4), "build": "riscv64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half"], "cpu": [0, 120], "units": [0, 3]},
+    {"name": "aarch64", "turn": (3, 8), "build": "aarch64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half", "fault.threads"], "cpu": [0, 150], "units": [0, 4]},
+    {"name": "riscv64", "turn": (4, 8), "build": "riscv64", "level": "all", "slower": 4, "tests": ["unit.kernel*", "unit.half"], "cpu": [0, 120], "units": [0, 3]},
     {"name": "big", "build": "clang", "level": "all", "optional": True, "tests": ["big"], "cpu": [0, 80], "units": [0, 5]},
     # The same builds with all that they can run: the whole matrix. What no other MPI, processor or sanitizer can change is left out.
     {"name": "gcc-whole", "build": "gcc", "level": "soak", "tests": ["*"], "but": ["apart", "gpu", "consumer", "launcher", "random", "big"]},
