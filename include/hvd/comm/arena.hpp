@@ -118,6 +118,7 @@ public:
     /// All ranks get an arena, or all throw, within the communicator's timeout.
     /// @throws hvd::usage_error on all ranks if the system refuses the memory, naming the sizes.
     template <class Backend>
+    [[nodiscard("hvd: the memory of an arena ends with it")]]
     arena(communicator<Backend>& comm, std::size_t bytes)
         : session_(&detail::access::session_of(comm)) {
         share_ = [](arena& self, std::span<const std::size_t> sizes) {

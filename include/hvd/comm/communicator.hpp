@@ -250,7 +250,9 @@ public:
     }
 
     /// Returns the thresholds that are in force. **Threads**: the thread that may call `retune`.
-    tuning_options tuning() const { return detail::access::session_of(*this).options().tuning; }
+    [[nodiscard]] tuning_options tuning() const {
+        return detail::access::session_of(*this).options().tuning;
+    }
 
     /// Gives the communicator these thresholds, all of them, for later calls; `tuning()` has those
     /// in force. It waits for the calls made before. All ranks take them, or none does and all

@@ -20,6 +20,7 @@ namespace hvd::inline v0 {
 /// @snippet tests/docs/snippets.cpp thread_group
 class [[nodiscard("hvd: its threads end with it")]] thread_group {
 public:
+    [[nodiscard("hvd: its threads end with it")]]
     explicit thread_group(int ranks, const communicator_options& options = {})
         : options_(options), members_(checked_number(ranks)) {
         open_.at(1, 0, members_.size(), [this] { return make_hub(); });

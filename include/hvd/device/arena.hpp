@@ -36,6 +36,7 @@ public:
     /// @throws hvd::mismatch_error for different sizes, hvd::usage_error if there is not enough
     /// memory; the other ranks then get hvd::peer_error.
     template <class B>
+    [[nodiscard("hvd: the memory of an arena ends with it")]]
     device_arena(communicator<B>& comm, std::size_t bytes)
         : session_(detail::session_with_arenas(comm)) {
         const detail::device_session::inside turn(*session_);

@@ -90,6 +90,7 @@ void wait_all(Requests&&... requests) {
 /// request is empty then.
 /// @snippet tests/docs/snippets.cpp wait_any
 template <detail::range_of_waitable Requests>
+[[nodiscard("hvd: the index tells the request that is complete")]]
 std::size_t wait_any(Requests&& requests) {
     std::size_t found = 0;
     detail::test_until(detail::never, [&] {

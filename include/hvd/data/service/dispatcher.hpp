@@ -18,6 +18,7 @@ public:
     /// Serves dispatcher `number` of a config.
     /// @throws hvd::usage_error for a number that the config does not have, and for a port that is
     /// taken.
+    [[nodiscard("hvd: it serves until it is destroyed")]]
     explicit service_dispatcher(const service_config& config, int number = 0,
                                 std::uint16_t port = 0)
         : number_(checked(config, number)),

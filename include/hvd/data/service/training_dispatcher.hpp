@@ -19,11 +19,13 @@ namespace hvd::inline v0::data {
 /// @snippet tests/data/service_snippets.cpp training_side
 class [[nodiscard("hvd: it serves until it is destroyed")]] training_dispatcher {
 public:
+    [[nodiscard("hvd: it serves until it is destroyed")]]
     training_dispatcher(std::string path, int rank)
         : path_(std::move(path)), rank_(rank), wakes_(-1), follows_([this] { follow(); }) {
         if (!follows_) hvd::detail::refuse(rank, "no thread for a dispatcher");
     }
     template <has_ranks Communicator>
+    [[nodiscard("hvd: it serves until it is destroyed")]]
     training_dispatcher(std::string path, const Communicator& world)
         : training_dispatcher(std::move(path), world.rank()) {}
     training_dispatcher(const training_dispatcher&) = delete;

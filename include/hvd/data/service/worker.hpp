@@ -39,6 +39,7 @@ public:
     using batch_type = typename Pipeline::batch_type;
 
     /// @throws hvd::usage_error for a port that is taken.
+    [[nodiscard("hvd: it serves until it is destroyed")]]
     service_worker(Pipeline pipeline, const service_config& config, worker_options options = {})
         : pipeline_(std::move(pipeline)),
           mine_(hello(config, options)),

@@ -30,6 +30,7 @@ class [[nodiscard("hvd: an engine works until it is destroyed")]] engine<Backend
 public:
     /// @throws hvd::usage_error if the communicators have different ranks, and as an engine of the
     /// host does.
+    [[nodiscard("hvd: an engine works until it is destroyed")]]
     engine(communicator<Backend>& comm, communicator<Devices>& gpus,
            const engine_options& options = {})
         : engine(comm, options, detail::run_on_duplicate(comm, gpus)) {}

@@ -30,6 +30,7 @@ public:
     using batch_type = typename std::invoke_result_t<Make&>::value_type;
 
     /// @throws hvd::usage_error if the thread cannot be started.
+    [[nodiscard("hvd: batches are loaded until it is destroyed")]]
     explicit background_loader(Make make, std::size_t ahead = detail::tuning::batches_ahead)
         : make_(std::move(make)), ahead_(ahead) {
         if (ahead_ == 0) return;
