@@ -61,6 +61,12 @@ bool release(void* pointer, bool waits = true) {
     return true;
 }
 
+// After harm that stays, memory remains, and is nobody's any more.
+cudaError_t not_freed(const void* pointer, int code) {
+    if (pointer != nullptr && emulation::is_corrupted()) emulation::count_object(-1);
+    return cudaError_t(code);
+}
+
 // The device on which CUDA has allocated the memory, or the invalid one for other memory.
 int device_of(const void* address) {
     const auto* const first = static_cast<const std::byte*>(address);
@@ -112,7 +118,7 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
 }
 
 cudaError_t cudaFree(void* pointer) {
-    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
+    if (const int code = emulation::unsafe(__func__)) return not_freed(pointer, code);
     return emulation::failed(release(pointer) ? cudaSuccess : cudaErrorInvalidValue);
 }
 
@@ -125,7 +131,7 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) {
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
-    if (const int code = emulation::unsafe(__func__)) return cudaError_t(code);
+    if (const int code = emulation::unsafe(__func__)) return not_freed(pointer, code);
     const bool waits = emulation::random_number() % 2 == 0;
     return emulation::failed(release(pointer, waits) ? cudaSuccess : cudaErrorInvalidValue);
 }
