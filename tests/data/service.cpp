@@ -271,24 +271,24 @@ TEST_CASE("without a worker that answers, a trainer throws with the reason") {
 }
 
 TEST_CASE("a worker that takes longer than the timeout is asked no more, and another one is") {
-    std::atomic<bool> is_slow = true;
+    std::atomic<bool> is_slow = true, all_came = false;
     const auto slow = data::from(numbers_below(20)) | data::map([&](int i) {
-                          if (is_slow.exchange(false)) std::this_thread::sleep_for(1500ms);
+                          if (is_slow.exchange(false))
+                              while (!all_came) std::this_thread::sleep_for(1ms);
                           return i;
                       }) |
                       data::batch(2);
     data::service_config config = data::service_config::make(0, 0);
-    config.timeout = 300ms;
+    config.timeout = 1s;
     data::service_worker one(slow, config), two(slow, config);
     config.worker_addresses = {"127.0.0.1:" + std::to_string(one.port()),
                                "127.0.0.1:" + std::to_string(two.port())};
     data::loader remote(slow | data::send_to_data_service(config, 0, 1));
-    const auto began = std::chrono::steady_clock::now();
     std::vector<int> all;
     for (const auto& batch : batches_of(remote, 0))
         all.insert(all.end(), batch.begin(), batch.end());
+    all_came = true;
     CHECK(all == numbers_below(20));
-    CHECK(std::chrono::steady_clock::now() - began < 1400ms);
 }
 
 TEST_CASE("the statistics tell who waits for whom") {
