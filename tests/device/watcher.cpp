@@ -617,6 +617,30 @@ TEST_CASE("a call is cut off while another thread gives its communicator up") {
     });
 }
 
+TEST_CASE("a call that was cut off by force is no success, and kernels behind it are stopped") {
+    for (const bool waits : {false, true})
+        without_revoking([waits](world_type& world, auto&, auto& session) {
+            {
+                const hvd::detail::device_session::inside turn(session);
+                const auto done = session.mark(session.own_stream());
+                cudaStreamSynchronize(session.own_stream());
+                std::thread cuts([&, mine = emulation::process_of_this_thread()] {
+                    emulation::join_process(mine);
+                    session.cut_off("a call");
+                });
+                cuts.join();
+                has(peer_error_of([&] {
+                        if (waits) session.wait(done, "a call", hvd::detail::never);
+                        else static_cast<void>(session.test(done, "a call", hvd::detail::never));
+                    }),
+                    "a call");
+            }
+            const auto word = std::make_shared<hvd::detail::stop_word>(world.rank());
+            session.stop_too(word);
+            CHECK(*word->word() == 1);
+        });
+}
+
 TEST_CASE("a plan ends when another thread has given its communicator up") {
     without_revoking([](world_type& world, auto& gpus, auto& session) {
         const tensor<float> x{1}, y{2};
