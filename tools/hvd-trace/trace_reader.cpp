@@ -23,8 +23,8 @@ constexpr double most_microseconds = 4e15;
 constexpr std::ptrdiff_t most_brackets = 1000;
 
 bool is_shallow(std::string_view text) {
-    return std::count_if(text.begin(), text.end(),
-                         [](char c) { return c == '[' || c == '{'; }) <= most_brackets;
+    return std::count_if(text.begin(), text.end(), [](char c) { return c == '[' || c == '{'; }) <=
+           most_brackets;
 }
 
 bool is_event(const json& event) {
