@@ -154,7 +154,13 @@ def refused(folder):
         "large": (b"\n".join([*lines[:4], b'{"ph":"X","pid":1e3001},', *lines[4:]]), at, "no event of a trace"),
         "name": (b"\n".join([*lines[:4], b'{"ph":"X","pid":0,"name":1},', *lines[4:]]), at, "no event of a trace"),
         "number": (b"\n".join([*lines[:4], b"17,", *lines[4:]]), at, "no event of a trace"),
+        "deep": (b"\n".join([*lines[:4], b'{"ph":"X","pid":0,"ts":0,"args":' + 100_000 * b"[" + 100_000 * b"]" + b"},", *lines[4:]]), at, "no event of a trace"),
+        "time": (b"\n".join([*lines[:4], b'{"ph":"X","pid":0,"ts":1e300},', *lines[4:]]), at, "no event of a trace"),
+        "dropped": (b"\n".join([*lines[:4], b'{"name":"hvd_timeline_end","ph":"M","pid":0,"args":{"dropped":-1}},', *lines[4:]]), at, "no event of a trace"),
         "after": (whole + b"more\n", len(whole), "something follows the end"),
+        "rank": (whole.replace(b'"rank":0', b'"rank":4294967296', 1), 2, "lacks a fact: rank"),
+        "size": (whole.replace(b'"size":3', b'"size":1e300', 1), 2, "lacks a fact: size"),
+        "clock": (whole.replace(b'"clock_offset_ns":', b'"clock_offset_ns":-9223372036854775808,"x":', 1), 2, "lacks a fact: clock_offset_ns"),
         "version": (whole.replace(b'"version":1', b'"version":9'), 2, "version 9"),
     }
     for name, (content, offset, why) in bad.items():

@@ -19,15 +19,17 @@
 #include <hvd/data_formats.hpp>
 #include <hvd/data_service.hpp>
 #include <hvd/elastic.hpp>
+#include <hvd/interop/autotune_file.hpp>
 #include <hvd/interop/options_file.hpp>
 #include <hvd/train.hpp>
 
+#include "../../tools/hvd-trace/merge.hpp"
 #include "../../tools/hvd-trace/records.hpp"
-#include "../../tools/hvd-trace/trace_reader.hpp"
 #include "../../tools/hvdrun/allocation.hpp"
 #include "../../tools/hvdrun/failure.hpp"
 #include "../../tools/hvdrun/frames.hpp"
 #include "../../tools/hvdrun/hosts.hpp"
+#include "../../tools/hvdrun/lines.hpp"
 
 // All that reads a file which others may have written, played by libFuzzer: a file is read whole,
 // or refused by an error of hvd.
@@ -91,20 +93,62 @@ void read_safetensors(FuzzedDataProvider& from) {
     }
 }
 
+// A step takes the state as it was read.
+template <class O>
+void read_optimizer(kept_reader& file) {
+    O optimizer;
+    read_kept_object(file, optimizer);
+    std::vector<float> values(8, 1), slopes(8, 1);
+    const hvd::tensor_view<float> value = hvd::view(values.data(), 8),
+                                  slope = hvd::view(slopes.data(), 8);
+    try {
+        optimizer.step({&value, 1}, {&slope, 1});
+    } catch (const hvd::usage_error&) {
+    }
+}
+
+template <class Object>
+void read_object(kept_reader& file) {
+    Object object;
+    read_kept_object(file, object);
+}
+
+// An object of each kind of which a state is made, with some of the numbers that a file may have.
+hvd::optimizers::sgd<float> some_optimizer(FuzzedDataProvider& from) {
+    hvd::optimizers::sgd<float> made{.rate = 1, .momentum = 1};
+    made.velocity.resize(from.ConsumeIntegralInRange<std::size_t>(0, 2));
+    for (auto& slot : made.velocity) slot.resize(from.ConsumeIntegralInRange<std::size_t>(0, 9));
+    return made;
+}
+void write_object(FuzzedDataProvider& from, kept_writer& to, int kind) {
+    using grouped = hvd::optimizers::grouped<hvd::optimizers::sgd<float>>;
+    switch (kind) {
+        case 0:
+            return write_kept_object(to, std::vector<float>(from.ConsumeIntegral<std::uint8_t>()));
+        case 1: return write_kept_object(to, from.ConsumeRandomLengthString(30));
+        case 2: return write_kept_object(to, std::vector<std::vector<double>>(3));
+        case 3: return write_kept_object(to, some_optimizer(from));
+        default: {
+            grouped made{some_optimizer(from)};
+            made.add_group(some_optimizer(from), {from.ConsumeIntegral<std::uint8_t>()});
+            return write_kept_object(to, made);
+        }
+    }
+}
+
 // A whole file of other objects, or one of which something was changed.
 void read_kept_state(FuzzedDataProvider& from) {
     const bool is_sealed = from.ConsumeBool();
     const kept_key key = is_sealed ? kept_key(shared_secret{}) : kept_key();
+    const int kind = from.ConsumeIntegralInRange(0, 4);
     {
         kept_writer to(path(), from.ConsumeIntegral<std::int64_t>(), key);
         while (from.ConsumeBool() && from.remaining_bytes() > 0) {
-            switch (from.ConsumeIntegralInRange(0, 3)) {
-                case 0:
-                    write_kept_object(to, std::vector<float>(from.ConsumeIntegral<std::uint8_t>()));
-                    break;
-                case 1: write_kept_object(to, from.ConsumeRandomLengthString(30)); break;
-                case 2: to.put_number(from.ConsumeIntegral<std::uint64_t>()); break;
-                default: to.put_number(std::uint64_t(from.ConsumeIntegralInRange(0, 40)));
+            switch (from.ConsumeIntegralInRange(0, 4)) {
+                case 0: write_object(from, to, from.ConsumeIntegralInRange(0, 4)); break;
+                case 1: to.put_number(from.ConsumeIntegral<std::uint64_t>()); break;
+                case 2: to.put_number(std::uint64_t(from.ConsumeIntegralInRange(0, 40))); break;
+                default: write_object(from, to, kind);
             }
         }
         to.commit();
@@ -117,16 +161,17 @@ void read_kept_state(FuzzedDataProvider& from) {
         bytes.resize(from.ConsumeIntegralInRange<std::size_t>(0, bytes.size()));
         write(bytes);
     }
-    std::vector<float> floats;
-    std::string text;
-    std::vector<std::vector<double>> tensors;
+    using optimizer = hvd::optimizers::sgd<float>;
+    static constexpr void (*reads[])(kept_reader&) = {
+        read_object<std::vector<float>>, read_object<std::string>,
+        read_object<std::vector<std::vector<double>>>, read_optimizer<optimizer>,
+        read_optimizer<hvd::optimizers::grouped<optimizer>>};
     try {
         kept_reader file(path());
-        file.require_checksum(from.ConsumeBool() ? key : kept_key());
-        read_kept_object(file, floats);
-        read_kept_object(file, text);
-        read_kept_object(file, tensors);
+        if (from.ConsumeBool()) file.require_checksum(from.ConsumeBool() ? key : kept_key());
+        reads[kind](file);
     } catch (const hvd::checkpoint_error&) {
+    } catch (const hvd::usage_error&) {  // a serializer's
     }
 }
 
@@ -160,6 +205,74 @@ void read_options(FuzzedDataProvider& from) {
     }
 }
 
+// A value that was read is written so that it is read again, to the same.
+template <class Options>
+void read_setting_of(FuzzedDataProvider& from) {
+    const auto& table = settings_of<Options>::table;
+    const setting& s = table[from.ConsumeIntegralInRange<std::size_t>(0, std::size(table) - 1)];
+    const std::string text =
+        words(from, {"1", "4", "KiB", "M", "ms", "min", "forever", ",", "=", "chunk_bytes", "true",
+                     "-", "9223372036854775807", "0", "us", "GiB"});
+    Options read, again;
+    if (!read_setting(s, text, &read)) return require(!complaint(s, text).empty());
+    const std::string value = value_text(s, &read);
+    if (s.is_hidden || value == s.automatic) return;
+    require(read_setting(s, value, &again) && value_text(s, &again) == value);
+}
+void read_value(FuzzedDataProvider& from) {
+    switch (from.ConsumeIntegralInRange(0, 4)) {
+        case 0: return read_setting_of<hvd::communicator_options>(from);
+        case 1: return read_setting_of<hvd::engine_options>(from);
+        case 2: return read_setting_of<hvd::engine_tuning>(from);
+        case 3: return read_setting_of<hvd::tcp_options>(from);
+        default: return read_setting_of<hvd::elastic::bounds>(from);
+    }
+}
+
+// The results of earlier searches. Those that were read can be written and read again.
+void read_autotune(FuzzedDataProvider& from) {
+    static const char* const right[] = {"\"processor\":\"p\"",  "\"ranks\":2",
+                                        "\"ranks_per_node\":2", "\"backend\":\"b\"",
+                                        "\"engine\":true",      "\"tensors\":\"ff\"",
+                                        "\"seconds\":1",        "\"seconds_before\":1e-3",
+                                        "\"steps\":3",          "\"thresholds\":{}"};
+    std::string all = "results: [{";
+    for (const char* member : right)
+        if (from.ConsumeIntegral<std::uint8_t>() != 0) all += std::string(member) + ",";
+    all += words(from, {"{", "}", "[", "]", ",", ": ", "\"", "1e400", "-1", "nan", "0x10", "\n",
+                        "thresholds", "chunk_bytes", "4KiB", "ranks", "&a ", "*a", "}, {"});
+    write(all + "}]");
+    try {
+        hvd::autotune_file file(path());
+        for (const auto& e : file.entries())
+            require(e.key.ranks >= 1 && e.result.seconds >= 0 && e.result.steps >= 0);
+        file.write();
+        require(hvd::autotune_file(path()).entries().size() == file.entries().size());
+    } catch (const hvd::error&) {
+    }
+}
+
+// Places and secrets as variables, options and files tell them.
+void read_place(FuzzedDataProvider& from) {
+    const std::string written =
+        words(from, {"node1", ":", "7000", "65536", "[", "]", "::1", ",", "%eth0", "127.0.0.1", "-",
+                     "fe80::", "0123456789abcdef0123456789abcdef", "\n", "\r"});
+    try {
+        const host_and_port place = read_host_and_port(written, "a variable");
+        require(!place.host.empty() && place.port > 0);
+    } catch (const hvd::error&) {
+    }
+    require(first_of_node_list(written).size() <= written.size());
+    static_cast<void>(is_in_list(written, "node1"));
+    write(written);
+    ::chmod(path().c_str(), 0600);
+    try {
+        const shared_secret read = secret_from_file(path().c_str());
+        require(secret_from_hex(hex_of(read), "it") == read);
+    } catch (const hvd::error&) {
+    }
+}
+
 void read_hosts(FuzzedDataProvider& from) {
     const int form = from.ConsumeIntegralInRange(0, 2);
     const std::string text = words(from, {"node1", "node2", ":", " slots=", "max_slots=", "65536",
@@ -178,11 +291,12 @@ void read_hosts(FuzzedDataProvider& from) {
 // The hosts of a job as batch systems tell them, in a file or in a variable.
 void read_allocation(FuzzedDataProvider& from) {
     static constexpr const char* variables[] = {"LSB_DJOB_HOSTFILE", "LSB_MCPU_HOSTS",
-                                                "PBS_NODEFILE", "PE_HOSTFILE"};
-    const int which = from.ConsumeIntegralInRange(0, 3);
+                                                "PBS_NODEFILE", "PE_HOSTFILE",
+                                                "SLURM_STEP_NUM_TASKS"};
+    const int which = from.ConsumeIntegralInRange(0, 4);
     const std::string text = words(from, {"node1", "node2", " ", "65536", "2", "0", "-1", "\n", "#",
                                           ".", "all.q@node1", "UNDEFINED", "\t", "user@", "[::1]"});
-    const bool is_text = which == 1;
+    const bool is_text = which == 1 || which == 4;
     if (!is_text) write(text);
     for (const char* other : variables) unsetenv(other);
     setenv(variables[which], is_text ? text.c_str() : path().c_str(), 1);
@@ -194,10 +308,14 @@ void read_allocation(FuzzedDataProvider& from) {
 }
 
 void read_trace(FuzzedDataProvider& from) {
-    std::string text = from.ConsumeBool() ? R"([
-{"name":"hvd_timeline","ph":"M","pid":0,"args":{"version":1,"rank":0,"size":2,"clock_offset_ns":0}},
-)"
-                                          : "";
+    static constexpr const char* offsets[] = {"0", "1", "-9223372036854775808"};
+    std::string text = from.ConsumeBool()
+                           ? R"([
+{"name":"hvd_timeline","ph":"M","pid":0,"args":{"version":1,"rank":0,"size":2,"clock_offset_ns":)" +
+                                 std::string(offsets[from.ConsumeIntegralInRange(0, 2)]) + "}},\n"
+                           : "";
+    if (from.ConsumeIntegral<std::uint8_t>() == 0)  // lists in lists
+        text += R"({"ph":"X","pid":0,"ts":)" + std::string(100'000, "[{"[from.ConsumeBool()]);
     text += words(from, {"[",
                          "]",
                          "{",
@@ -218,16 +336,16 @@ void read_trace(FuzzedDataProvider& from) {
                          "\"ph\":\"X\"",
                          "\"pid\":",
                          "\"ts\":",
+                         "{\"ph\":\"X\",\"pid\":0,\"ts\":",
                          "-1",
                          "1e300",
                          "null",
                          "99999999999999999999"});
     write(text);
     try {
-        hvd_trace::trace_reader reader(path());
-        for (nlohmann::json event; reader.next(event);) {
-        }
-    } catch (const hvd_trace::not_a_trace&) {
+        std::ostringstream out;
+        hvd_trace::merge({path()}, out);
+    } catch (const std::runtime_error&) {
     }
 }
 
@@ -244,7 +362,8 @@ void read_record(FuzzedDataProvider& from) {
         record.pages = from.ConsumeIntegralInRange<std::uint32_t>(0, 2);
         record.rank = from.ConsumeIntegralInRange<int>(-1, 3);
         record.size = from.ConsumeIntegralInRange<int>(-1, 4);
-        const std::string rest = from.ConsumeRandomLengthString(sizeof(call_record));
+        const std::string rest = from.ConsumeBytesAsString(
+            from.ConsumeIntegralInRange<std::size_t>(0, sizeof(call_record)));
         char* const at = file.data() + page * record_memory::page;
         std::memcpy(at, &record, sizeof record);
         std::memcpy(
@@ -291,6 +410,35 @@ void read_frames(FuzzedDataProvider& from) {
     const std::string cut_up = told_by(pieces, pieces_are_sound);
     require(whole_is_sound == pieces_are_sound);
     require(whole == cut_up);
+}
+
+// The lines of a rank have all of its bytes, in order, however they come.
+void split_lines(FuzzedDataProvider& from) {
+    const std::string bytes =
+        words(from, {"\r", "\n", "\r\n", "\xc3", "\xa4", "\xf0\x9f", "\x98\x80", "a"});
+    hvdrun::line_splitter splits;
+    std::string all;
+    const auto take = [&](const hvdrun::line_part& part) {
+        require(!part.bytes.empty());
+        all += part.bytes;
+    };
+    for (std::size_t at = 0, n = 0; at < bytes.size(); at += n) {
+        n = 1 + (at * 7 + bytes.size()) % 5;
+        splits.add(std::string_view(bytes).substr(at, n), take);
+        if (n == 3) splits.show_part(take);
+    }
+    splits.finish(take);
+    require(all == bytes);
+}
+
+// The lines of a text file, with the last one's line feed or without.
+void read_lines(FuzzedDataProvider& from) {
+    const std::string bytes = words(from, {"\n", "\n\n", "a", "\r\n"});
+    write(bytes);
+    const hvd::data::text_lines file(path());
+    std::string all;
+    for (std::size_t i = 0; i < file.size(); ++i) all += file.read(i) + "\n";
+    require(all == bytes || all == bytes + "\n");
 }
 
 // Reads all samples that the file is said to have, as long as there are few.
@@ -415,9 +563,10 @@ void read_service_config(FuzzedDataProvider& from) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using reader = void (*)(FuzzedDataProvider&);
     static constexpr reader readers[] = {
-        read_safetensors,    read_kept_state, read_options, read_hosts,      read_idx,
-        read_tokens,         read_tar,        read_frames,  read_allocation, read_trace,
-        read_service_config, read_record};
+        read_safetensors,    read_kept_state, read_options,  read_hosts,      read_idx,
+        read_tokens,         read_tar,        read_frames,   read_allocation, read_trace,
+        read_service_config, read_record,     read_autotune, read_place,      split_lines,
+        read_lines,          read_value};
     static const char* const chosen = std::getenv("HVD_FUZZ_ONLY");  // the number of one of them
     FuzzedDataProvider from(data, size);
     const std::size_t last = std::size(readers) - 1;

@@ -61,6 +61,13 @@ struct two_ends {
     descriptor own, foreign;
 };
 
+// Changes some bytes of what a rank would have sent.
+void change(FuzzedDataProvider& from, std::span<std::byte> bytes) {
+    for (int changes = from.ConsumeIntegralInRange(0, 8); changes > 0 && !bytes.empty(); --changes)
+        bytes[from.ConsumeIntegralInRange<std::size_t>(0, bytes.size() - 1)] =
+            std::byte(from.ConsumeIntegral<std::uint8_t>());
+}
+
 // Nobody gets in who does not know the secret, whichever side it is on.
 void greet(FuzzedDataProvider& from) {
     two_ends ends;
@@ -107,6 +114,8 @@ void meet(FuzzedDataProvider& from) {
         said.size = from.ConsumeIntegralInRange<std::uint32_t>(0, 4);
         const auto more = from.ConsumeIntegralInRange<std::size_t>(0, 4) * sizeof(listening_place);
         std::vector<std::uint8_t> bytes = frame_of(said, more + from.ConsumeIntegral<bool>());
+        const auto places = from.ConsumeBytes<std::uint8_t>(bytes.size() - 4 - sizeof said);
+        std::copy(places.begin(), places.end(), bytes.begin() + 4 + sizeof said);
         if (from.ConsumeBool()) bytes = from.ConsumeRemainingBytes<std::uint8_t>();
         const listening_socket listener(-1, 0, {&here, 1});
         const std::jthread server([&] {
@@ -157,10 +166,15 @@ std::vector<std::uint8_t> join_with(FuzzedDataProvider& from) {
     said.finished = from.ConsumeBool();
     said.saw_end = from.ConsumeBool();
     said.ended = from.ConsumeIntegralInRange<std::uint64_t>(0, 4);
-    said.stamp = {from.ConsumeIntegral<std::int8_t>(), from.ConsumeIntegral<std::uint8_t>()};
+    const bool are_small = from.ConsumeBool();
+    const auto number = [&] {
+        return are_small ? from.ConsumeIntegral<std::uint8_t>()
+                         : from.ConsumeIntegral<std::uint64_t>();
+    };
+    said.stamp = {std::int64_t(number() - 1), number()};
+    said.self.started_as = std::int64_t(number());
     for (epoch_head* head : {&said.worked, &said.recorded})
-        *head = {from.ConsumeIntegral<std::uint8_t>(),
-                 from.ConsumeIntegralInRange<std::uint64_t>(0, 4),
+        *head = {number(), from.ConsumeIntegralInRange<std::uint64_t>(0, 4),
                  from.ConsumeIntegral<std::uint8_t>(), 0};
     return frame_of(said, from.ConsumeIntegral<std::uint8_t>() * sizeof(std::uint64_t));
 }
@@ -222,15 +236,119 @@ void join(FuzzedDataProvider& from) {
     }
 }
 
-// A rank of a communicator sends data, notices, and frames that none sends.
-template <class Wire>
-void send(FuzzedDataProvider& from, two_ends& ends, Wire wire) {
+std::vector<std::uint8_t> order_with(FuzzedDataProvider& from, std::uint64_t id) {
+    coordinator_message said;
+    said.what = coordinator_message::word(from.ConsumeIntegralInRange<std::uint32_t>(0, 7));
+    said.size = from.ConsumeIntegralInRange<std::uint32_t>(0, 4);
+    said.rank = from.ConsumeIntegralInRange<std::uint32_t>(0, 4);
+    said.source = from.ConsumeIntegralInRange<std::uint32_t>(0, 4);
+    said.epoch = from.ConsumeIntegralInRange<std::uint64_t>(0, 3);
+    std::vector<elastic_member> table(from.ConsumeBool() ? said.size : 1);
+    for (elastic_member& m : table) {
+        m.id = from.ConsumeIntegralInRange<std::uint64_t>(0, 3);
+        m.place.addresses = from.ConsumeIntegral<std::uint16_t>();
+        m.coordinator.addresses = from.ConsumeIntegral<std::uint16_t>();
+    }
+    if (said.rank < table.size() && from.ConsumeBool()) table[said.rank].id = id;
+    if (from.ConsumeIntegral<std::uint8_t>() == 255) said.size = UINT32_MAX;
+    const std::string reason = from.ConsumeRandomLengthString(9);
+    std::vector<std::uint8_t> all =
+        frame_of(said, table.size() * sizeof(elastic_member) + reason.size());
+    const std::size_t first = 4 + sizeof said;
+    if (!table.empty())
+        std::memcpy(all.data() + first, table.data(), table.size() * sizeof table[0]);
+    std::copy(reason.begin(), reason.end(), all.end() - std::ptrdiff_t(reason.size()));
+    return all;
+}
+
+// A member of an elastic job hears a coordinator, which says what none says.
+void be_coordinated(FuzzedDataProvider& from) {
+    static std::uint64_t jobs = 0;  // it takes part in each of them once
+    const shared_secret of_job = derived_secret(secret, ++jobs);
+    const host_address here = host_address::loopback();
+    auto listener = std::make_unique<listening_socket>(-1, std::uint16_t(0), std::span(&here, 1));
+    const std::string where(std::string_view(text("127.0.0.1:", listener->port())));
+    const auto secret_of_members = membership_secret(of_job);
+    const hvd::time_limit soon = hvd::time_span::of_nanoseconds(tuning::millisecond);
+    membership mine({.rank = 0,
+                     .size = 1,
+                     .rendezvous = where,
+                     .rendezvous_served = true,
+                     .secret = std::string(std::string_view(hex_of(of_job)))},
+                    {.timeout = soon});
+    const std::jthread server([&] {
+        descriptor socket;
+        for (int i = 0; i < 1000 && !(socket = listener->accept()); ++i)
+            sleep_for(tuning::millisecond / 10);
+        listener.reset();
+        if (!socket) return;
+        answer(handshake(secret_of_members, rendezvous_rank, -1), socket, {});
+        std::uint8_t came[4 + sizeof(join_message)];
+        std::size_t n = 0;
+        for (int i = 0; i < 1000 && n < sizeof came; ++i) {
+            pollfd p{socket.number(), POLLIN, 0};
+            ::poll(&p, 1, 1);
+            const ssize_t got = ::recv(socket.number(), came + n, sizeof came - n, 0);
+            n += std::size_t(std::max<ssize_t>(got, 0));
+        }
+        join_message joins;
+        std::memcpy(static_cast<void*>(&joins), came + 4, sizeof joins);
+        while (from.remaining_bytes() > 0) {
+            auto bytes = order_with(from, joins.self.id);
+            if (from.ConsumeBool())
+                bytes.resize(from.ConsumeIntegralInRange<std::size_t>(0, bytes.size()));
+            (void)!::send(socket.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        }
+    });
+    try {
+        const elastic_epoch made = mine.join({}, false);
+        require(made.has_ended || (made.rank < made.size && made.source < made.size &&
+                                   made.members.size() == std::size_t(made.size)));
+        mine.record(made);
+        static_cast<void>(mine.should_join());
+    } catch (const hvd::error& e) {
+        require(std::strlen(e.what()) < 10000);
+    }
+}
+
+// Frames of data and notices, nearly right, and bytes that are none.
+std::vector<std::uint8_t> some_frames(FuzzedDataProvider& from) {
+    std::vector<std::uint8_t> all;
+    const auto add = [&all](const void* data, std::size_t n) {
+        const auto* const bytes = static_cast<const std::uint8_t*>(data);
+        all.insert(all.end(), bytes, bytes + n);
+    };
+    for (int n = from.ConsumeIntegralInRange(0, 3); n > 0; --n) {
+        frame head{from.ConsumeIntegral<std::uint16_t>(),
+                   frame::kind(0x68766401 + from.ConsumeIntegralInRange<std::uint32_t>(0, 5))};
+        failure_notice news = notice_of(1, word::waits, "some reason", {0, 1});
+        if (head.what == frame::kind::notice) {
+            change(from, {reinterpret_cast<std::byte*>(&news), sizeof news});
+            if (from.ConsumeBool()) head.bytes = sizeof news;
+        }
+        add(&head, sizeof head);
+        if (head.what == frame::kind::notice) add(&news, sizeof news);
+        else all.resize(all.size() + (from.ConsumeBool() ? head.bytes : 0));
+    }
+    for (const std::uint8_t byte :
+         from.ConsumeBytes<std::uint8_t>(from.ConsumeIntegral<std::uint8_t>()))
+        all.push_back(byte);
+    return all;
+}
+
+// A rank of a communicator sends data, notices, and frames that none sends. `say(bytes)` sends
+// some, and reads what is answered.
+template <class Wire, class F>
+void send(FuzzedDataProvider& from, Wire wire, F say) {
     std::vector<Wire> wires(2);
     wires[1] = std::move(wire);
     basic_tcp_messages<Wire> messages(std::move(wires));
     std::vector<std::unique_ptr<std::byte[]>> blocks;
     message why;
-    while (ends.say_some(from)) {
+    while (from.remaining_bytes() > 0) {
+        say(from.ConsumeBool()
+                ? some_frames(from)
+                : from.ConsumeBytes<std::uint8_t>(from.ConsumeIntegral<std::uint16_t>()));
         switch (from.ConsumeIntegralInRange(0, 4)) {
             case 0: {
                 const std::size_t bytes = from.ConsumeIntegralInRange<std::size_t>(1, 5000);
@@ -247,7 +365,6 @@ void send(FuzzedDataProvider& from, two_ends& ends, Wire wire) {
             require(news.sender == 1 && std::string_view(news.text).size() < sizeof news.text);
             for (const int rank : news.ranks) require(rank < 2);
         }
-        ends.drop_answers();
     }
     messages.say_goodbye();
 }
@@ -255,7 +372,10 @@ void send(FuzzedDataProvider& from, two_ends& ends, Wire wire) {
 void send_plain(FuzzedDataProvider& from) {
     two_ends ends;
     plain_wire wire(std::move(ends.own));
-    send(from, ends, std::move(wire));
+    send(from, std::move(wire), [&](std::span<const std::uint8_t> bytes) {
+        ends.say(bytes);
+        ends.drop_answers();
+    });
 }
 
 // Neighbours in the tree of an engine send words, some nearly right. Nothing is read beside a
@@ -301,18 +421,46 @@ void send_encrypted(FuzzedDataProvider& from) {
         ends.say(bytes);
     }
     tls_wire wire(std::move(ends.own), from.ConsumeBool(), secret);
-    send(from, ends, std::move(wire));
+    send(from, std::move(wire), [&](std::span<const std::uint8_t> bytes) {
+        ends.say(bytes);
+        ends.drop_answers();
+    });
+}
+
+// A peer who knows it, whose records are right, unless somebody on the way changes them.
+void send_within_tls(FuzzedDataProvider& from) {
+    two_ends ends, onward;
+    tls_wire foreign(std::move(ends.foreign), true, secret);
+    tls_wire own(std::move(onward.own), false, secret);
+    const bool may_change = from.ConsumeBool();
+    const auto pass = [&](const descriptor& a, const descriptor& b, bool may) {
+        std::byte bytes[8192];
+        ssize_t n = 0;
+        while ((n = ::recv(a.number(), bytes, sizeof bytes, 0)) > 0) {
+            if (may) change(from, {bytes, std::size_t(n)});
+            (void)!::send(b.number(), bytes, std::size_t(n), MSG_NOSIGNAL);
+        }
+    };
+    std::byte answer[64];
+    for (int turns = 0; turns < 3; ++turns) {  // the handshake
+        foreign.read(answer, sizeof answer, nullptr, 0);
+        pass(ends.own, onward.foreign, false);
+        require(own.read(answer, sizeof answer, nullptr, 0) <= 0);
+        pass(onward.foreign, ends.own, false);
+    }
+    require((foreign.events(false, true) & own.events(false, true) & POLLOUT) != 0);
+    send(from, std::move(own), [&](std::span<const std::uint8_t> bytes) {
+        const auto data = std::as_bytes(bytes);
+        if (!data.empty()) foreign.write(nullptr, 0, data.data(), data.size());
+        pass(ends.own, onward.foreign, may_change);
+        pass(onward.foreign, ends.own, may_change);
+        foreign.read(answer, sizeof answer, nullptr, 0);
+    });
 }
 #else
 void send_encrypted(FuzzedDataProvider&) {}
+void send_within_tls(FuzzedDataProvider&) {}
 #endif
-
-// Changes some bytes of what a rank would have sent.
-void change(FuzzedDataProvider& from, std::span<std::byte> bytes) {
-    for (int changes = from.ConsumeIntegralInRange(0, 8); changes > 0 && !bytes.empty(); --changes)
-        bytes[from.ConsumeIntegralInRange<std::size_t>(0, bytes.size() - 1)] =
-            std::byte(from.ConsumeIntegral<std::uint8_t>());
-}
 
 call_header some_header(FuzzedDataProvider& from) {
     call_header h;
@@ -545,7 +693,7 @@ void send_data(FuzzedDataProvider& from) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     FuzzedDataProvider from(data, size);
     static const char* const chosen = std::getenv("HVD_FUZZ_ONLY");  // the number of one of them
-    const int any = from.ConsumeIntegralInRange(0, 10);
+    const int any = from.ConsumeIntegralInRange(0, 12);
     switch (chosen == nullptr ? any : std::atoi(chosen)) {
         case 0: greet(from); break;
         case 1: join(from); break;
@@ -557,6 +705,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         case 7: send_data(from); break;
         case 8: meet(from); break;
         case 9: hear_gloo_place(from); break;
+        case 11: send_within_tls(from); break;
+        case 12: be_coordinated(from); break;
         default: send_plain(from);
     }
     return 0;

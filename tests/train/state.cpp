@@ -194,4 +194,24 @@ TEST_CASE("numbers of an optimizer arrive to their last bit, whatever their type
     });
 }
 
+TEST_CASE("state of other parameters is refused by the step") {
+    const auto step = [](auto optimizer, std::size_t elements) {
+        optimizer.for_each_slot([&](const char*, auto& slots) {
+            slots.resize(1);
+            slots[0].resize(elements);
+        });
+        std::vector<float> values(4, 1), slopes(4, 1);
+        const hvd::tensor_view<float> value = hvd::view(values.data(), 4),
+                                      slope = hvd::view(slopes.data(), 4);
+        optimizer.step({&value, 1}, {&slope, 1});
+    };
+    for (const std::size_t elements : {3, 5}) {
+        CHECK_THROWS_AS(step(optimizers::sgd<float>{.rate = 1, .momentum = 0.9f}, elements),
+                        hvd::usage_error);
+        CHECK_THROWS_AS(step(optimizers::adam<float>{}, elements), hvd::usage_error);
+        CHECK_THROWS_AS(step(optimizers::adadelta<float>{}, elements), hvd::usage_error);
+    }
+    CHECK_NOTHROW(step(optimizers::sgd<float>{.rate = 1, .momentum = 0.9f}, 4));
+}
+
 }  // namespace state_tests

@@ -4,6 +4,7 @@
 
 #include "../standard.hpp"  // first: an older standard is told at once
 
+#include <algorithm>
 #include <csignal>
 #include <memory>
 #include <string>
@@ -34,7 +35,7 @@ struct gloo_place {
 
     void take(const std::vector<char>& address) {
         size = std::uint32_t(address.size() < sizeof bytes ? address.size() : sizeof bytes);
-        std::memcpy(bytes, address.data(), size);
+        std::copy_n(address.begin(), size, bytes);
     }
     std::vector<char> address() const {
         return {bytes, bytes + (size < sizeof bytes ? size : sizeof bytes)};

@@ -17,7 +17,8 @@ namespace hvd::inline v0 {
 /// Optimizers as plain structs. Their settings are members, and `step(parameters, gradients)`
 /// changes the parameters. They know nothing of ranks; `distributed_optimizer` distributes them.
 ///
-/// An empty view stands for a frozen parameter. It is skipped and keeps its slots.
+/// An empty view stands for a frozen parameter. It is skipped and keeps its slots. A step with
+/// slots of another size than their parameter throws `hvd::usage_error`.
 namespace optimizers {
 
 /// The parameters of a model, or their gradients, one view for each tensor.
@@ -58,10 +59,18 @@ struct step_counts : slots<double> {
 
 namespace detail {
 
+[[gnu::cold, noreturn]] inline void refuse_slot(std::size_t parameter, std::size_t has,
+                                                std::size_t size) {
+    hvd::detail::refuse(-1, "the optimizer's state of parameter ", parameter, " has ", has,
+                        " elements, and the parameter ", size, ": it is that of other parameters");
+}
+
+// A state that was read or assigned may be that of other parameters.
 template <class T>
 std::span<T> slot_of(slots<T>& all, std::size_t parameter, std::size_t size) {
     if (all.size() <= parameter) all.resize(parameter + 1);
     if (all[parameter].empty()) all[parameter].resize(size);
+    if (all[parameter].size() != size) refuse_slot(parameter, all[parameter].size(), size);
     return all[parameter];
 }
 
