@@ -396,6 +396,62 @@ TEST_CASE("a member that does not come is left out, and may come again") {
     CHECK(words(c.take_orders()) == twice(waits));
 }
 
+TEST_CASE("newcomers do not begin anew when all who had done steps have died") {
+    const std::vector<std::uint64_t> both{11, 12};
+    coordinator c(rules_of(1, 1, 0, true));
+    c.join(11, request_of(11), 0);
+    const auto take_newcomer = [&](state_stamp done) {
+        c.join(12, request_of(12), 1);
+        c.join(11, request_of(11, done, 1, {11}), 2);
+        c.take_orders();
+        REQUIRE(c.head().size == 2);
+    };
+    SUBCASE("and the job ends") {
+        take_newcomer({50, 1});
+        c.lose(11, false, 3);
+        c.join(13, request_of(13), 3);
+        c.join(12, request_of(12, {}, 2, both), 4);
+        const std::vector<coordinator::order> orders = c.take_orders();
+        CHECK(words(orders) == twice(refuses));
+        CHECK(std::string_view(orders.back().reason) ==
+              "no process is left that has the job's state, of step 50");
+    }
+    SUBCASE("but wait for one that may live") {
+        take_newcomer({50, 1});
+        c.lose(11, true, 3);
+        c.join(12, request_of(12, {}, 2, both), 4);
+        c.advance(10'000 * ms);
+        CHECK(words(c.take_orders()) == none);
+        c.join(21, request_of(11, {50, 1}, 2, both), 10'001 * ms);
+        CHECK(words(c.take_orders()) == twice(begins));
+        CHECK(c.head().stamp == state_stamp{50, 1});
+    }
+    SUBCASE("unless an earlier job has kept some") {
+        take_newcomer({50, 1});
+        c.lose(11, false, 3);
+        c.join(12, request_of(12, {40, 0}, 2, both), 4);
+        CHECK(words(c.take_orders()) == begins);
+    }
+    SUBCASE("and begin where no step was done") {
+        take_newcomer({0, 1});
+        c.lose(11, false, 3);
+        c.join(12, request_of(12, {}, 2, both), 4);
+        CHECK(words(c.take_orders()) == begins);
+    }
+    SUBCASE("at a newcomer that takes the place of the coordinator") {
+        coordinator next(rules_of(1, 1, 12, false));
+        elastic_member first, second;
+        first.id = 11;
+        second.id = 12;
+        next.follow(2, {50, 1}, {first, second}, 3);
+        join_request again = request_of(12, {}, 2, both, 11);
+        again.said.ended = 11;
+        again.said.saw_end = 1;
+        next.join(12, again, 4);
+        CHECK(words(next.take_orders()) == refuses);
+    }
+}
+
 TEST_CASE("a part of a torn job goes on only with the votes of the majority") {
     const std::vector<std::uint64_t> four{11, 12, 13, 14};
     const auto made = [&](coordinator& c) {
@@ -777,6 +833,10 @@ private:
         if (ends || o.what == coordinator_message::others_wait) {
             q.others_wait = q.others_wait || !q.waits;
             q.epoch_ends = q.epoch_ends || (ends && !q.waits);
+        } else if (o.what == coordinator_message::refused) {
+            for (const process& other : all_)
+                REQUIRE((!other.lives || other.stamp.step <= 0));  // nobody has the state
+            die(q);
         } else if (o.what != coordinator_message::epoch_begins) {
             REQUIRE(o.what == coordinator_message::try_another);
             ask_next(q, server.server);
@@ -811,7 +871,7 @@ private:
         q.has_received = q.serves_epoch = true;
         q.received = {head.epoch, head.served_by, ids};
         ask_next(q, server);
-        q.server.follow(head.epoch, server.table(), time_);
+        q.server.follow(head.epoch, head.stamp, server.table(), time_);
         q.of_source = head.stamp;
         q.is_equal = head.equal != 0;
     }

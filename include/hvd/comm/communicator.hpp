@@ -271,9 +271,10 @@ public:
     /// @snippet tests/docs/snippets.cpp hand_over
     void hand_over() { detail::access::session_of(*this).user().hand_over(); }
 
-    /// Gives the communicator up, and tells the peers why: their calls throw `hvd::peer_error`,
-    /// which names this rank and the text, and so do later calls here. It waits for no peer, and is
-    /// no collective. Calls under way on this rank end with `hvd::peer_error`. Nothing happens if
+    /// Gives the communicator up, and tells the peers why: their calls that need this rank throw
+    /// `hvd::peer_error`, which names it and the text, and so do later calls here. It waits for no
+    /// peer, and is no collective. Calls under way on this rank end with `hvd::peer_error`; a peer
+    /// of its node in the same call may still wait for a third rank. Nothing happens if
     /// the communicator was given up before. NCCL: `ncclCommAbort`. MPI: `MPI_Abort`, which ends
     /// the processes as well. **Threads**: any, also while another one is inside a call; with MPI
     /// below MULTIPLE only that of the communicator.

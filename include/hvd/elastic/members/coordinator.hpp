@@ -46,6 +46,9 @@ struct coordinator_rules {
 // recorded it. So the last epoch is one of which a member knows that it has worked. Any later one
 // that is known here, and that all of its members who are here have recorded, may have worked, too:
 // then both majorities are needed.
+//
+// Newcomers have the votes of an epoch before they have its state. Where all who had steps are
+// lost until then, no epoch begins: it would do them again, as if there had been none.
 class coordinator {
 public:
     struct order {
@@ -72,6 +75,7 @@ public:
         if (request.recorded.number > recorded_.number) recorded_ = request.recorded;
         process* p = find(link);
         if (p == nullptr) p = &processes_.emplace_back(process{link, {}, true, false, false, now});
+        newest_ = std::max(newest_, request.said.stamp);
         p->request = std::move(request);
         p->waits = true;
         p->since = now;
@@ -99,9 +103,11 @@ public:
     }
 
     // The process that this coordinator belongs to is in an epoch that another one has begun.
-    void follow(std::uint64_t epoch, std::vector<elastic_member> table, time_point now) {
+    void follow(std::uint64_t epoch, state_stamp stamp, std::vector<elastic_member> table,
+                time_point now) {
         if (epoch <= epoch_) return;
         epoch_ = epoch;
+        newest_ = std::max(newest_, stamp);
         acts_ = false;
         table_ = std::move(table);
         advance(now);
@@ -130,7 +136,11 @@ public:
         const last_epoch last = find_last();
         if (all_have_come(last, now)) {
             if (all_have_finished(last)) return end_job();
-            if (waiting().size() >= rules_.least) return begin_epoch(last);
+            if (!has_state()) {
+                if (all_others_are_dead(last)) return refuse_waiting(last);
+            } else if (waiting().size() >= rules_.least) {
+                return begin_epoch(last);
+            }
             if (living_ < rules_.least) return refuse_waiting(last);
         } else if (!last.has_majority || (last.newest == nullptr && !acts_)) {
             send_on(last, now);
@@ -321,6 +331,21 @@ private:
         return any;
     }
 
+    // True if one that waits can go on from the steps of this job, or from those that an earlier
+    // one has kept, or if there are none.
+    bool has_state() const {
+        return newest_.epoch == 0 || newest_.step == 0 ||
+               std::ranges::any_of(processes_, [](const process& p) {
+                   return p.waits && p.request.said.stamp.step >= 0;
+               });
+    }
+    bool all_others_are_dead(const last_epoch& last) const {
+        return last.newest == nullptr ||
+               std::ranges::all_of(last.newest->members, [this](std::uint64_t id) {
+                   return waits(id) || absence_of(id) == absence::dead;
+               });
+    }
+
     // ---- orders ---------------------------------------------------------------------------------
 
     // Tells the members, once in an epoch, that it ends for one of them, or that others wait for
@@ -379,6 +404,8 @@ private:
         forget_waiting();
     }
     message why_none_begins(const last_epoch& last) const {
+        if (last.has_majority && !has_state())
+            return text("no process is left that has the job's state, of step ", newest_.step);
         if (last.has_majority)
             return text("processes here: ", waiting().size(), ", needed: ", rules_.least,
                         text(" (HVD_ELASTIC_MIN_SIZE)",
@@ -469,6 +496,7 @@ private:
     told_epoch issued_;
     coordinator_message head_;
     told_epoch worked_, recorded_;    // the newest that a process has told of
+    state_stamp newest_;              // of a state that a process has had
     std::vector<process> processes_;  // those that are connected and have joined
     std::vector<absent> absent_;      // those that are not any more
     std::set<std::int64_t> died_;     // ranks of the start, before the first epoch or later

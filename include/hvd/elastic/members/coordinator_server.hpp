@@ -87,9 +87,10 @@ public:
     std::uint16_t port() const noexcept { return listener_.port(); }
 
     // This process is in an epoch that another coordinator has begun.
-    void follow(std::uint64_t epoch, std::span<const elastic_member> table) {
+    void follow(std::uint64_t epoch, state_stamp stamp, std::span<const elastic_member> table) {
         const lock_guard lock(mutex_);
         followed_ = epoch;
+        followed_stamp_ = stamp;
         followed_table_.assign(table.begin(), table.end());
         wake_.wake();
     }
@@ -164,7 +165,8 @@ private:
     void take_told() {
         wake_.take();
         const lock_guard lock(mutex_);
-        if (followed_ > 0) machine_.follow(followed_, std::move(followed_table_), now());
+        if (followed_ > 0)
+            machine_.follow(followed_, followed_stamp_, std::move(followed_table_), now());
         followed_ = 0;
         for (const std::int64_t rank : std::exchange(died_, {})) machine_.has_died(rank, now());
         if (living_ != any) machine_.expect(std::exchange(living_, any), now());
@@ -324,6 +326,7 @@ private:
     std::vector<pollfd> fds_;
     mutex mutex_;
     std::uint64_t followed_ = 0;
+    state_stamp followed_stamp_;
     std::size_t living_ = any;
     std::vector<std::int64_t> died_;
     time_point reassured_at_ = 0, listens_from_ = 0;

@@ -412,7 +412,7 @@ private:
         link_serves_epoch_ = true;
         saw_end_ = false;
         gone_.clear();
-        server_.follow(head.epoch, table_);
+        server_.follow(head.epoch, head.stamp, table_);
         std::vector<listening_place> places;
         for (const elastic_member& m : table_) places.push_back(m.place);
         made.rank = int(head.rank);
