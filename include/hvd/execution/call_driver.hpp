@@ -70,9 +70,10 @@ public:
           record_(record_head::calls, rank, size),
           calls_(record_.get()),
           arrivals_(size),
-          notice_(options, *calls_) {
+          notice_(options, *calls_),
+          patience_(options.timeout.patience()) {
         notice_.late = &arrivals_.late();
-        run = &call_driver::run_blocking;
+        run = &call_driver::run_now;
         close_ = [](session& self, const char* reason) noexcept {
             static_cast<call_driver&>(self).end(reason);
         };
@@ -266,25 +267,25 @@ public:
 
     // The limit of a call that begins now. A wrong timeout refuses the call.
     time_point limit_for(operation& op, time_limit timeout) const {
-        if (!timeout.is_given()) return limit_of(options_.timeout);
+        if (!timeout.is_given()) return patience_ == 0 ? never : now() + patience_;
         if (timeout.is_wrong()) refuse_timeout(op.entry, timeout);
         else if (timeout.is_time() && traits_.knows_no_timeout)
             op.entry.refuse(text("hvd: ", op.entry.label(), no_timeout));
         return limit_of(timeout);
     }
 
-    // Runs a call, after all that were made before it. `threads` of this rank want a processor
-    // meanwhile.
-    void run_now(operation& op, time_limit timeout, int threads) {
-        const session_use use(user_, &op.entry);
-        if (queue_) refuse_in_driver(&op.entry);
-        admit(op);
-        if (queue_) queue_->drain(*queue_);
-        if (unseen_) [[unlikely]]
-            take_unseen(op);
-        const time_point limit = limit_for(op, timeout);
-        start(op);
-        finish(op, limit, threads);
+    // Runs a blocking call, after all that were made before it.
+    static void run_now(session& self, operation& op, time_limit timeout) {
+        call_driver& d = static_cast<call_driver&>(self);
+        const session_use use(d.user_, &op.entry);
+        if (d.queue_) d.refuse_in_driver(&op.entry);
+        d.admit(op);
+        if (d.queue_) d.queue_->drain(*d.queue_);
+        if (d.unseen_) [[unlikely]]
+            d.take_unseen(op);
+        const time_point limit = d.limit_for(op, timeout);
+        d.start(op);
+        d.finish(op, limit);
     }
 
     // True if ranks compare their calls before data moves, so that one of them can refuse a call.
@@ -326,17 +327,17 @@ public:
         calls_->begin(op.entry, op.element_bytes);
     }
 
-    // Does the rest of a call that has begun. `threads` of this rank want a processor meanwhile.
-    void finish(operation& op, time_point limit, int threads = 1) {
+    // Does the rest of a call that has begun.
+    void finish(operation& op, time_point limit) {
         try {
             if (transport* const t = traits_.transport.get()) {
                 do
                     if (!t->ready())
                         t->while_waiting(
-                            [&] { wait_ready(*t, op, limit, stop_, notice_, threads); });
+                            [&] { wait_ready(*t, op, limit, stop_, notice_); });
                 while (!proceed(*t, op));
             }
-            unpack(op);
+            if (packs_) unpack(op);
         } catch (...) {
             fail(op);
         }
@@ -362,7 +363,7 @@ public:
                     end_looks(t);
                 } while (!proceed(t, op));
             }
-            unpack(op);
+            if (packs_) unpack(op);
         } catch (...) {
             fail(op);
         }
@@ -377,10 +378,6 @@ protected:
     session_traits traits_;
 
 private:
-    static void run_blocking(session& self, operation& op, time_limit timeout) {
-        static_cast<call_driver&>(self).run_now(op, timeout, 1);
-    }
-
     // A call that waits without a thread: peers are asked about no more often than in wait_ready().
     [[gnu::cold]] void look_while_waiting(transport& t, const operation& op, time_point limit,
                                           bool is_awaited) {
@@ -524,7 +521,7 @@ private:
     }
 
     void unpack(operation& op) {
-        if (!packs_ || op.unpack == nullptr || op.only_agree) return;
+        if (op.unpack == nullptr || op.only_agree) return;
         observe(op, observed_moment::unpack);
         op.unpack(op.self, op);
     }
@@ -642,6 +639,7 @@ private:
     arrivals arrivals_;
     atomic<bool> abort_has_begun_{false};
     long_wait notice_;
+    const std::int64_t patience_;  // of calls without a timeout of their own; 0: for ever
     time_point looked_at_ = 0;  // without a thread: when a waiting call last looked; 0: not yet
     bool asked_ = false;
 

@@ -395,7 +395,8 @@ private:
             if (!has_begun) begin(head, true);
             await(head);
             // The user's thread computes while the progress thread waits.
-            owner_.finish(*head.op, head.limit, owner_.threaded() ? 2 : 1);
+            head.op->threads = owner_.threaded() ? 2 : 1;
+            owner_.finish(*head.op, head.limit);
         } catch (...) {
             failure = std::current_exception();
         }

@@ -170,6 +170,7 @@ struct operation : collective_call {
     bool checks_finite = false;  // its input is looked at: see input_check.hpp
     // Nobody looks at its input: it is a part of a call on device tensors, or no rank's own.
     bool unchecked = false;
+    int threads = 1;  // of this rank: so many want a processor while the call waits
     // The tensors of a reduction as the user gave them. If there are none, `in` is the only one.
     slice<const tensor_ref> inputs{};
     const input_names* names = nullptr;  // of the inputs; null: their numbers

@@ -106,7 +106,8 @@ std::byte* bytes_of(const View& view) {
 // call's own, captures included.
 template <class T, class Op>
 reduction_group group_of(operation& op, const Op& function, std::size_t offset, std::size_t count) {
-    return {reduction_of<T, Op>(op), &function, sizeof(T), offset, count, nullptr,
+    if constexpr (!holds_fractions<T, Op>) refuse_scales<T>(op);
+    return {&reduce_elements<T, Op>, &function, sizeof(T), offset, count, nullptr,
             dtype_traits<T>::id,     false};
 }
 

@@ -363,8 +363,8 @@ private:
                 show_first_chunk();
             }
         } else if (std::byte* const piece = room_for(total_bytes_)) {
-            if (total_bytes_ < tuning::least_store_choice)
-                fill_piece(op, piece, store_kind::vectors);
+            if (total_bytes_ < tuning::least_store_choice && !is_list_)
+                copy_bytes(piece, op.in, total_bytes_);
             else stores_.fill(total_bytes_, [&](store_kind kind) { fill_piece(op, piece, kind); });
             show_piece(content::data, total_bytes_);
         }
