@@ -14,7 +14,10 @@ namespace hvd::inline v0::detail {
 struct call {
     operation op{};
 
-    call() = default;
+    call(collective kind, std::string_view name) {
+        op.entry.kind = kind;
+        if (!name.empty()) store(op.entry.name, name);
+    }
     call(const call&) = delete;
     call& operator=(const call&) = delete;
 
@@ -24,11 +27,6 @@ struct call {
         if (op.entry.refused) return;
         op.entry.refused = true;
         op.flaw = {kind, first, second};
-    }
-
-    void describe(collective kind, std::string_view name) {
-        op.entry.kind = kind;
-        if (!name.empty()) store(op.entry.name, name);
     }
 
     template <class T, class S, std::size_t R, class L>
