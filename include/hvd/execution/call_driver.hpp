@@ -91,11 +91,12 @@ public:
         };
     }
 
-    // For the queue: an asynchronous call is admitted when it is made, and executed in its turn.
-    void admit_asynchronous(operation& op) {
+    // For the queue: an asynchronous call is admitted when it is made, and executed in its turn. It
+    // keeps the exception of a call that it forfeits.
+    void admit_asynchronous(operation& op, std::exception_ptr& kept) {
         admit(op);
         if (unseen_) [[unlikely]]
-            take_unseen(op);
+            take_unseen(op, kept);
     }
 
     // The processor of this rank's progress thread; -1: the system chooses.
@@ -282,7 +283,7 @@ public:
         d.admit(op);
         if (d.queue_) d.queue_->drain(*d.queue_);
         if (d.unseen_) [[unlikely]]
-            d.take_unseen(op);
+            d.take_unseen(op, d.own_failure_);
         const time_point limit = d.limit_for(op, timeout);
         d.start(op);
         d.finish(op, limit);
@@ -308,7 +309,8 @@ public:
             if (packed_) pack(op);
             if (t != nullptr && !op.only_agree && !op.entry.refused) make_part(*t, work_, op);
         } catch (...) {
-            forfeit(op, "it could not begin: ", std::current_exception());
+            own_failure_ = std::current_exception();
+            forfeit(op, "it could not begin: ", own_failure_);
         }
         try {
             step_ = 0;
@@ -485,9 +487,10 @@ private:
     // The call throws an earlier exception that nobody has seen. It keeps its place in the order of
     // calls, since its peers make it. If ranks don't tell each other of refusals, it throws before
     // it is made.
-    void take_unseen(operation& op) {
+    void take_unseen(operation& op, std::exception_ptr& kept) {
         if (traits_.run_whole != nullptr) throw_unseen();
-        forfeit(op, "an earlier call of this rank failed: ", std::exchange(unseen_, nullptr));
+        kept = std::exchange(unseen_, nullptr);
+        forfeit(op, "an earlier call of this rank failed: ", kept);
     }
 
     // Called when a round is ready: begins the next round of this step or of the collective. It
@@ -549,10 +552,11 @@ private:
         } catch (...) {  // the failure of the call goes before that of its observer
         }
         take_back_not_finite(op.entry);
-        if (!op.failure) throw;
+        if (op.failure == nullptr) throw;
         op.entry.refused = false;
         op.entry.text[0] = 0;
-        const std::exception_ptr own = std::exchange(op.failure, nullptr);
+        const std::exception_ptr own = *std::exchange(op.failure, nullptr);
+        own_failure_ = nullptr;
         if (is_of_earlier_call()) throw;
         std::rethrow_exception(own);
     }
@@ -647,6 +651,7 @@ private:
     std::vector<int> broken_by_;  // the ranks that it names
     atomic<bool> is_broken_{false};
     std::exception_ptr unseen_;
+    std::exception_ptr own_failure_;  // for which the call under way is forfeited
     shared<call_queue> queue_;
 };
 

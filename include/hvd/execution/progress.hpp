@@ -52,6 +52,7 @@ public:
     // Completes the arguments of a call that needs the result of an earlier one, in its turn. It
     // may throw: then the call is not made. So the call is not made on the other ranks, either.
     void (*at_turn)(queued&) = nullptr;
+    std::exception_ptr forfeited;  // an earlier call's, if this one throws it
     shared<counted> owner;  // a session, or an engine: its queue knows
     shared<queued> behind;  // the next in the queue
 
@@ -175,7 +176,7 @@ public:
 
     void start(const shared<queued>& call, time_limit timeout) {
         owner_.refuse_in_driver(&call->op->entry);
-        owner_.admit_asynchronous(*call->op);
+        owner_.admit_asynchronous(*call->op, call->forfeited);
         call->queue = &functions;
         call->owner = shared<counted>(&owner_);
         call->timeout = timeout;

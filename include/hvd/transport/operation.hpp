@@ -193,8 +193,8 @@ struct operation : collective_call {
     std::vector<std::byte>* buffer = nullptr;  // replaces the communicator's
 
     // This rank takes no part in the call and throws this. The peers make the call, so it is
-    // refused.
-    std::exception_ptr failure;
+    // refused. Whoever has forfeited the call keeps the exception.
+    const std::exception_ptr* failure = nullptr;
 
     // True if the failure that is caught ends the call as its ranks intend. It is no failure then,
     // and nothing has moved.
@@ -223,13 +223,16 @@ inline std::size_t bytes_of_groups(const operation& op) {
     return last.offset + last.bytes();
 }
 
-// This rank can't make a call that its peers begin: it refuses the call and throws `failure`.
-// A rank that has no memory left tells it nevertheless.
+// A collective call makes and destroys one of these: no function runs at its end.
+static_assert(std::is_trivially_destructible_v<operation>);
+
+// This rank can't make a call that its peers begin: it refuses the call and throws `failure`, which
+// lives until the call is over. A rank that has no memory left tells it nevertheless.
 [[gnu::cold]] inline void forfeit(operation& op, const char* why,
-                                  std::exception_ptr failure) noexcept {
-    op.failure = std::move(failure);
+                                  const std::exception_ptr& failure) noexcept {
+    op.failure = &failure;
     try {
-        op.entry.refuse(text("hvd: ", op.entry.label(), ": ", why, what_of(op.failure)));
+        op.entry.refuse(text("hvd: ", op.entry.label(), ": ", why, what_of(failure)));
     } catch (...) {
         op.entry.refuse("hvd: a rank has no memory left, not even for a text");
     }
