@@ -196,8 +196,7 @@ TEST_CASE("several missing ranks are named in one line") {
                          comm.barrier({.name = "late"});
                      },
                      {.waiting_notice = patience});
-    CHECK(lines_that_begin("hvd: rank 1 has waited 1 s in barrier 'late' for ranks 0, 2, 3") ==
-          1);
+    CHECK(lines_that_begin("hvd: rank 1 has waited 1 s in barrier 'late' for ranks 0, 2, 3") == 1);
 }
 
 #endif

@@ -48,9 +48,7 @@ struct fused_broadcast_call : call {
 
     fused_broadcast_call(const Fused& list, root r, int rank, int size, const options& o,
                          std::vector<tensor_ref>& tensors, std::vector<std::size_t>& offsets)
-        : call(collective::broadcast, o.name),
-          buffer{tensors, offsets},
-          is_root(rank == r.rank) {
+        : call(collective::broadcast, o.name), buffer{tensors, offsets}, is_root(rank == r.rank) {
         check_list(list);
         check_root(r.rank, size);
         fused_layout layout{tensors, offsets};

@@ -32,7 +32,7 @@ struct call_queue : counted {
 
 // The settings of a backend for a session.
 struct session_traits {
-    owner<detail::transport> transport;
+    detail::transport* transport = nullptr;
     bool threaded = false;  // a progress thread may drive it
     bool agrees_on_names = false;
     bool knows_no_timeout = false;  // it refuses those of calls
@@ -78,15 +78,15 @@ public:
             static_cast<call_driver&>(self).end(reason);
         };
         abandoned_ = [](session& self) {
-            transport* const t = static_cast<call_driver&>(self).traits_.transport.get();
+            transport* const t = static_cast<call_driver&>(self).traits_.transport;
             return t != nullptr && t->abandoned();
         };
         tell_unmade_ = [](session& self, std::uint64_t context) noexcept {
-            transport* const t = static_cast<call_driver&>(self).traits_.transport.get();
+            transport* const t = static_cast<call_driver&>(self).traits_.transport;
             if (t != nullptr) t->tell_unmade(context);
         };
         is_unmade_ = [](session& self, std::uint64_t context) {
-            transport* const t = static_cast<call_driver&>(self).traits_.transport.get();
+            transport* const t = static_cast<call_driver&>(self).traits_.transport;
             return t != nullptr && t->is_unmade(context);
         };
     }
@@ -298,7 +298,7 @@ public:
     // Does the first step of a call: the exchange of headers. A failure before that is told by the
     // header.
     void start(operation& op) {
-        transport* const t = traits_.transport.get();
+        transport* const t = traits_.transport;
         try {
             if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0)
                 look_at_begin(op);
@@ -332,11 +332,10 @@ public:
     // Does the rest of a call that has begun.
     void finish(operation& op, time_point limit) {
         try {
-            if (transport* const t = traits_.transport.get()) {
+            if (transport* const t = traits_.transport) {
                 do
                     if (!t->ready())
-                        t->while_waiting(
-                            [&] { wait_ready(*t, op, limit, stop_, notice_); });
+                        t->while_waiting([&] { wait_ready(*t, op, limit, stop_, notice_); });
                 while (!proceed(*t, op));
             }
             if (packs_) unpack(op);
@@ -628,7 +627,7 @@ private:
             for (const std::size_t count : work_.counts) e.total_bytes += count * op.element_bytes;
         }
         if (op.only_agree || e.total_bytes == 0) return;
-        const transport* const t = traits_.transport.get();
+        const transport* const t = traits_.transport;
         e.path = t != nullptr ? t->path() : data_path::library;
     }
 
@@ -644,7 +643,7 @@ private:
     atomic<bool> abort_has_begun_{false};
     long_wait notice_;
     const std::int64_t patience_;  // of calls without a timeout of their own; 0: for ever
-    time_point looked_at_ = 0;  // without a thread: when a waiting call last looked; 0: not yet
+    time_point looked_at_ = 0;     // without a thread: when a waiting call last looked; 0: not yet
     bool asked_ = false;
 
     message broken_;              // the reason; it is written once, before the flag

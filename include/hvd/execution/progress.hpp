@@ -53,8 +53,8 @@ public:
     // may throw: then the call is not made. So the call is not made on the other ranks, either.
     void (*at_turn)(queued&) = nullptr;
     std::exception_ptr forfeited;  // an earlier call's, if this one throws it
-    shared<counted> owner;  // a session, or an engine: its queue knows
-    shared<queued> behind;  // the next in the queue
+    shared<counted> owner;         // a session, or an engine: its queue knows
+    shared<queued> behind;         // the next in the queue
 
     bool test() { return queue->test(*this); }
     void wait() { queue->wait(*this); }

@@ -209,10 +209,8 @@ struct operation : collective_call {
 
     // The reduction of `count` elements of a group, to `to`.
     reduction reduction_of(const reduction_group& g, std::size_t count, std::byte* to) const {
-        const double before = g.is_scaled ? 1 : entry.prescale;
-        const double after = g.is_scaled ? 1 : entry.postscale;
-        return {g.function, g.op,  g.element_bytes, count,      to,
-                before,     after, entry.op,        entry.mode, g.id};
+        return {g.function,  g.op,         g.element_bytes, count,      to,
+                prescale(g), postscale(g), entry.op,        entry.mode, g.id};
     }
 };
 
