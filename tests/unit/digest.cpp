@@ -109,7 +109,7 @@ TEST_CASE("a header that refuses its call is looked at, and NaNs as scales are t
         h.*scale = std::numeric_limits<double>::quiet_NaN();
         call_header other = h;
         CHECK(digest_of(h) == digest_of(other));
-        other.*scale = -h.*scale;  // the fields agree, and the headers are looked at
+        other.*scale = -(h.*scale);  // the fields agree, and the headers are looked at
         CHECK_FALSE(digest_of(h) == digest_of(other));
         CHECK(first_difference(h, other) == field::none);
     }
