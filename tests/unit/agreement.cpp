@@ -396,8 +396,10 @@ TEST_CASE("hashes tell tensors of two user types from each other") {
 TEST_CASE("the first reason for which a call is forfeited is kept for the peers") {
     operation op;
     op.entry.kind = collective::barrier;
-    forfeit(op, "first: ", std::make_exception_ptr(std::runtime_error("a")));
-    forfeit(op, "second: ", std::make_exception_ptr(std::runtime_error("b")));
+    const auto a = std::make_exception_ptr(std::runtime_error("a")),
+               b = std::make_exception_ptr(std::runtime_error("b"));
+    forfeit(op, "first: ", a);
+    forfeit(op, "second: ", b);
     CHECK(op.entry.refused);
     CHECK(std::string(op.entry.text) == "hvd: barrier: first: a");
 }

@@ -100,14 +100,18 @@ TEST_CASE("names that nobody compares, and what is left in unused memory, are no
     CHECK_FALSE(digest_of(h) == digest_of(other));
 }
 
-TEST_CASE("a header that refuses its call, or has a scale that is no number, is looked at") {
+TEST_CASE("a header that refuses its call is looked at, and NaNs as scales are told apart") {
     call_header h = a_header();
     h.refuse("no");
     CHECK((digest_of(h).signs & call_digest::open) != 0);
     for (double call_header::* scale : {&call_header::prescale, &call_header::postscale}) {
         h = a_header();
         h.*scale = std::numeric_limits<double>::quiet_NaN();
-        CHECK((digest_of(h).signs & call_digest::open) != 0);
+        call_header other = h;
+        CHECK(digest_of(h) == digest_of(other));
+        other.*scale = -(h.*scale);  // the fields agree, and the headers are looked at
+        CHECK_FALSE(digest_of(h) == digest_of(other));
+        CHECK(first_difference(h, other) == field::none);
     }
 }
 

@@ -19,8 +19,7 @@ struct allreduce_call : call {
 
     allreduce_call(const In& in, const Out& out, const Op& f, const reduce_options& o,
                    collective kind = collective::allreduce)
-        : function(f) {
-        this->describe(kind, o.name);
+        : call(kind, o.name), function(f) {
         this->describe(in);
         describe_operation(op, function, o.prescale, o.postscale);
         op.in = bytes_of(in);
@@ -68,8 +67,7 @@ struct fused_allreduce_call : call {
     fused_allreduce_call(const Fused& list, const Op& f, const reduce_options& o,
                          std::vector<tensor_ref>& tensors, std::vector<std::size_t>& offsets,
                          collective kind = collective::allreduce)
-        : function(f), buffer{tensors, offsets} {
-        this->describe(kind, o.name);
+        : call(kind, o.name), function(f), buffer{tensors, offsets} {
         this->check_list(list);
         describe_operation(op, function, o.prescale, o.postscale);
         fused_layout layout{tensors, offsets};

@@ -7,7 +7,7 @@
 namespace hvd::inline v0::detail {
 
 struct barrier_call : call {
-    explicit barrier_call(const options& o) { describe(collective::barrier, o.name); }
+    explicit barrier_call(const options& o) : call(collective::barrier, o.name) {}
 };
 
 /// The members of a communicator for barrier.

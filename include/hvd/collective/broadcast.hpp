@@ -13,8 +13,7 @@ struct broadcast_call : call {
     bool is_root;
 
     broadcast_call(const In& in, const Out& out, root r, int rank, int size, const options& o)
-        : is_root(rank == r.rank) {
-        describe(collective::broadcast, o.name);
+        : call(collective::broadcast, o.name), is_root(rank == r.rank) {
         describe(out);
         check_root(r.rank, size);
         const std::size_t bytes = out.size() * op.element_bytes;
@@ -49,8 +48,7 @@ struct fused_broadcast_call : call {
 
     fused_broadcast_call(const Fused& list, root r, int rank, int size, const options& o,
                          std::vector<tensor_ref>& tensors, std::vector<std::size_t>& offsets)
-        : buffer{tensors, offsets}, is_root(rank == r.rank) {
-        describe(collective::broadcast, o.name);
+        : call(collective::broadcast, o.name), buffer{tensors, offsets}, is_root(rank == r.rank) {
         check_list(list);
         check_root(r.rank, size);
         fused_layout layout{tensors, offsets};

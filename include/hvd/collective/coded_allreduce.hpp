@@ -17,8 +17,10 @@ struct coded_allreduce_call : call {
     Op function;
 
     coded_allreduce_call(const Fused& list, const Op& f, const reduce_options& o)
-        : function(f), prescale_(o.prescale), postscale_(o.postscale) {
-        this->describe(collective::allreduce, o.name);
+        : call(collective::allreduce, o.name),
+          function(f),
+          prescale_(o.prescale),
+          postscale_(o.postscale) {
         this->check_list(list);
         describe_operation(op, function, o.prescale, o.postscale);
         hash content;

@@ -16,8 +16,7 @@ template <class View>
 struct message_call : call {
     packed_tensor tensor;
 
-    message_call(collective kind, const View& x, const options_to& o) {
-        describe(kind, o.name);
+    message_call(collective kind, const View& x, const options_to& o) : call(kind, o.name) {
         describe(x);
         op.entry.root = o.other;
         op.entry.compares_names = true;

@@ -17,8 +17,7 @@ struct reduce_call : call {
 
     reduce_call(const In& in, const Out& out, const Op& f, hvd::root r, int rank, int size,
                 const reduce_options& o)
-        : function(f), is_root(rank == r.rank) {
-        this->describe(collective::reduce, o.name);
+        : call(collective::reduce, o.name), function(f), is_root(rank == r.rank) {
         this->describe(in);
         describe_operation(op, function, o.prescale, o.postscale);
         this->check_root(r.rank, size);

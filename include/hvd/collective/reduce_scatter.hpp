@@ -17,8 +17,7 @@ struct reduce_scatter_call : distribution {
 
     reduce_scatter_call(const In& in, const Op& f, const given_counts& given, int size,
                         workspace* lender, const reduce_options& o)
-        : distribution(lender), function(f) {
-        this->describe(collective::reduce_scatter, o.name);
+        : distribution(collective::reduce_scatter, o.name, lender), function(f) {
         this->describe(in);
         describe_operation(op, function, o.prescale, o.postscale);
         group = group_of<T>(op, function, 0, in.size());

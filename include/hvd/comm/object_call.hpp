@@ -128,6 +128,7 @@ struct kept_objects : Call {
 struct sized_bytes {
     std::vector<std::byte> bytes;
     std::uint64_t size = 0;
+    std::exception_ptr failure;  // of the serializer, or of the memory
 };
 
 // The first of the two calls: the others learn the size.
@@ -138,9 +139,8 @@ struct object_size_call : sized_bytes,
         : object_size_call::broadcast_call(hvd::view(&this->size, 1), hvd::view(&this->size, 1), r,
                                            rank, ranks, o) {
         store_object_name(op.entry, object_name<T>());
-        if (is_root)
-            if (const std::exception_ptr failure = write_object(object, bytes))
-                forfeit(op, serializer_threw, failure);
+        if (is_root) failure = write_object(object, bytes);
+        if (failure) forfeit(op, serializer_threw, failure);
         size = bytes.size();
     }
 };
@@ -175,7 +175,8 @@ private:
         try {
             sent.bytes.resize(std::size_t(sent.size));
         } catch (...) {
-            return forfeit(*op, "it could not begin: ", std::current_exception());
+            sent.failure = std::current_exception();
+            return forfeit(*op, "it could not begin: ", sent.failure);
         }
         call.describe(hvd::view(sent.bytes.data(), sent.bytes.size()));
         op->in = op->out = sent.bytes.data();

@@ -92,7 +92,10 @@ concept reduces_on_host = requires { typename B::host_policy; };
 template <class B, class T, class Op>
 void describe_reduction(collective_call& call, const Op& op, const device_reduce_options& o) {
     describe_operation(call, op, o.prescale, o.postscale);
-    if constexpr (reduces_on_host<B>) call.reduce = reduction_of<T, Op>(call);
+    if constexpr (reduces_on_host<B>) {
+        if constexpr (!holds_fractions<T, Op>) refuse_scales<T>(call);
+        call.reduce = &reduce_elements<T, Op>;
+    }
 }
 
 // Makes the calls of one rank. It refuses errors that the rank can see, before anything is

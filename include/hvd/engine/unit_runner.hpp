@@ -75,6 +75,11 @@ public:
         if (devices_.self) devices_.end(devices_.self.get());
     }
     call_driver& driver() const { return static_cast<call_driver&>(*data_); }
+    // `threads` of this rank want a processor meanwhile.
+    void run_now(operation& op, int threads) const {
+        op.threads = threads;
+        data_->run(*data_, op, timeout());
+    }
 
     void learn(const std::vector<known_reduction>& usual) {
         for (const known_reduction& k : usual) {
@@ -132,7 +137,7 @@ public:
         op.entry = agreement_header("a predicted step of an engine");
         op.only_agree = true;
         op.is_declined = &is_declined;
-        driver().run_now(op, timeout(), threads);
+        run_now(op, threads);
     }
 
     // Takes the place of the predicted unit. All ranks throw an error that `is_decline`.
@@ -142,7 +147,7 @@ public:
         op.only_agree = true;
         op.entry.refuse(text_or(decline_mark, decline_mark, why));
         op.is_declined = &is_declined;
-        driver().run_now(op, timeout(), 1);
+        run_now(op, 1);
     }
     static bool is_decline(const error& e) {
         return std::string_view(e.what()).find(decline_mark) != std::string_view::npos;
@@ -193,7 +198,7 @@ private:
             for (std::size_t i = first; i < end; ++i)
                 if (calls[i] != nullptr) {
                     calls[i]->op->is_declined = &is_declined;
-                    driver().run_now(*calls[i]->op, timeout(), threads);
+                    run_now(*calls[i]->op, threads);
                 } else run_neutral(unit[i], threads);
             return;
         }
@@ -201,7 +206,7 @@ private:
             if (calls[i] == nullptr) refuse_if_unknown(unit[i]);
         operation* merged = nullptr;
         prepare(tensor_memory::host, [&] { merged = &merge(unit, calls, first, end, factor); });
-        driver().run_now(*merged, timeout(), threads);
+        run_now(*merged, threads);
     }
 
     // The fused tensors of a part as one call.
@@ -242,7 +247,7 @@ private:
         op.entry = agreement_header("a unit of an engine");
         op.only_agree = true;
         forfeit(op, "it can't be prepared: ", failure);
-        driver().run_now(op, timeout(), 1);
+        run_now(op, 1);
         std::rethrow_exception(failure);  // a backend that compares no calls
     }
 
@@ -297,7 +302,7 @@ private:
         op.entry = header_of(t);
         op.entry.refuse(text_or(no_memory_for_text, "hvd: rank ", rank(), " has joined, and ", why,
                                 " '", t.name, "': it can't take part in it"));
-        driver().run_now(op, timeout(), 1);
+        run_now(op, 1);
         throw usage_error(rank(), op.entry.text);  // a backend that compares no calls
     }
 
@@ -329,7 +334,7 @@ private:
         } else if (h.kind != collective::barrier) {
             return refuse_unknown(t, never_made);
         }
-        driver().run_now(op, timeout(), threads);
+        run_now(op, threads);
     }
 
     shared<session> data_;

@@ -90,7 +90,8 @@ private:
             };
             traits_.endpoint = &l;
         } else {
-            traits_.transport = make_transport(l);
+            transport_ = make_transport(l);
+            traits_.transport = transport_.get();
         }
         if constexpr (requires {
                           { l.threaded() } -> std::convertible_to<bool>;
@@ -111,6 +112,7 @@ private:
     }
 
     owner<endpoint_type> endpoint_;
+    owner<transport> transport_;
     [[no_unique_address]] observer_type observer_;
 };
 

@@ -32,7 +32,7 @@ struct call_queue : counted {
 
 // The settings of a backend for a session.
 struct session_traits {
-    owner<detail::transport> transport;
+    detail::transport* transport = nullptr;
     bool threaded = false;  // a progress thread may drive it
     bool agrees_on_names = false;
     bool knows_no_timeout = false;  // it refuses those of calls
@@ -70,31 +70,33 @@ public:
           record_(record_head::calls, rank, size),
           calls_(record_.get()),
           arrivals_(size),
-          notice_(options, *calls_) {
+          notice_(options, *calls_),
+          patience_(options.timeout.patience()) {
         notice_.late = &arrivals_.late();
-        run = &call_driver::run_blocking;
+        run = &call_driver::run_now;
         close_ = [](session& self, const char* reason) noexcept {
             static_cast<call_driver&>(self).end(reason);
         };
         abandoned_ = [](session& self) {
-            transport* const t = static_cast<call_driver&>(self).traits_.transport.get();
+            transport* const t = static_cast<call_driver&>(self).traits_.transport;
             return t != nullptr && t->abandoned();
         };
         tell_unmade_ = [](session& self, std::uint64_t context) noexcept {
-            transport* const t = static_cast<call_driver&>(self).traits_.transport.get();
+            transport* const t = static_cast<call_driver&>(self).traits_.transport;
             if (t != nullptr) t->tell_unmade(context);
         };
         is_unmade_ = [](session& self, std::uint64_t context) {
-            transport* const t = static_cast<call_driver&>(self).traits_.transport.get();
+            transport* const t = static_cast<call_driver&>(self).traits_.transport;
             return t != nullptr && t->is_unmade(context);
         };
     }
 
-    // For the queue: an asynchronous call is admitted when it is made, and executed in its turn.
-    void admit_asynchronous(operation& op) {
+    // For the queue: an asynchronous call is admitted when it is made, and executed in its turn. It
+    // keeps the exception of a call that it forfeits.
+    void admit_asynchronous(operation& op, std::exception_ptr& kept) {
         admit(op);
         if (unseen_) [[unlikely]]
-            take_unseen(op);
+            take_unseen(op, kept);
     }
 
     // The processor of this rank's progress thread; -1: the system chooses.
@@ -266,25 +268,25 @@ public:
 
     // The limit of a call that begins now. A wrong timeout refuses the call.
     time_point limit_for(operation& op, time_limit timeout) const {
-        if (!timeout.is_given()) return limit_of(options_.timeout);
+        if (!timeout.is_given()) return patience_ == 0 ? never : now() + patience_;
         if (timeout.is_wrong()) refuse_timeout(op.entry, timeout);
         else if (timeout.is_time() && traits_.knows_no_timeout)
             op.entry.refuse(text("hvd: ", op.entry.label(), no_timeout));
         return limit_of(timeout);
     }
 
-    // Runs a call, after all that were made before it. `threads` of this rank want a processor
-    // meanwhile.
-    void run_now(operation& op, time_limit timeout, int threads) {
-        const session_use use(user_, &op.entry);
-        if (queue_) refuse_in_driver(&op.entry);
-        admit(op);
-        if (queue_) queue_->drain(*queue_);
-        if (unseen_) [[unlikely]]
-            take_unseen(op);
-        const time_point limit = limit_for(op, timeout);
-        start(op);
-        finish(op, limit, threads);
+    // Runs a blocking call, after all that were made before it.
+    static void run_now(session& self, operation& op, time_limit timeout) {
+        call_driver& d = static_cast<call_driver&>(self);
+        const session_use use(d.user_, &op.entry);
+        if (d.queue_) d.refuse_in_driver(&op.entry);
+        d.admit(op);
+        if (d.queue_) d.queue_->drain(*d.queue_);
+        if (d.unseen_) [[unlikely]]
+            d.take_unseen(op, d.own_failure_);
+        const time_point limit = d.limit_for(op, timeout);
+        d.start(op);
+        d.finish(op, limit);
     }
 
     // True if ranks compare their calls before data moves, so that one of them can refuse a call.
@@ -296,7 +298,7 @@ public:
     // Does the first step of a call: the exchange of headers. A failure before that is told by the
     // header.
     void start(operation& op) {
-        transport* const t = traits_.transport.get();
+        transport* const t = traits_.transport;
         try {
             if (__atomic_load_n(&traits_.observing.wanted, __ATOMIC_RELAXED) != 0)
                 look_at_begin(op);
@@ -307,7 +309,8 @@ public:
             if (packed_) pack(op);
             if (t != nullptr && !op.only_agree && !op.entry.refused) make_part(*t, work_, op);
         } catch (...) {
-            forfeit(op, "it could not begin: ", std::current_exception());
+            own_failure_ = std::current_exception();
+            forfeit(op, "it could not begin: ", own_failure_);
         }
         try {
             step_ = 0;
@@ -326,17 +329,16 @@ public:
         calls_->begin(op.entry, op.element_bytes);
     }
 
-    // Does the rest of a call that has begun. `threads` of this rank want a processor meanwhile.
-    void finish(operation& op, time_point limit, int threads = 1) {
+    // Does the rest of a call that has begun.
+    void finish(operation& op, time_point limit) {
         try {
-            if (transport* const t = traits_.transport.get()) {
+            if (transport* const t = traits_.transport) {
                 do
                     if (!t->ready())
-                        t->while_waiting(
-                            [&] { wait_ready(*t, op, limit, stop_, notice_, threads); });
+                        t->while_waiting([&] { wait_ready(*t, op, limit, stop_, notice_); });
                 while (!proceed(*t, op));
             }
-            unpack(op);
+            if (packs_) unpack(op);
         } catch (...) {
             fail(op);
         }
@@ -362,7 +364,7 @@ public:
                     end_looks(t);
                 } while (!proceed(t, op));
             }
-            unpack(op);
+            if (packs_) unpack(op);
         } catch (...) {
             fail(op);
         }
@@ -377,10 +379,6 @@ protected:
     session_traits traits_;
 
 private:
-    static void run_blocking(session& self, operation& op, time_limit timeout) {
-        static_cast<call_driver&>(self).run_now(op, timeout, 1);
-    }
-
     // A call that waits without a thread: peers are asked about no more often than in wait_ready().
     [[gnu::cold]] void look_while_waiting(transport& t, const operation& op, time_point limit,
                                           bool is_awaited) {
@@ -488,9 +486,10 @@ private:
     // The call throws an earlier exception that nobody has seen. It keeps its place in the order of
     // calls, since its peers make it. If ranks don't tell each other of refusals, it throws before
     // it is made.
-    void take_unseen(operation& op) {
+    void take_unseen(operation& op, std::exception_ptr& kept) {
         if (traits_.run_whole != nullptr) throw_unseen();
-        forfeit(op, "an earlier call of this rank failed: ", std::exchange(unseen_, nullptr));
+        kept = std::exchange(unseen_, nullptr);
+        forfeit(op, "an earlier call of this rank failed: ", kept);
     }
 
     // Called when a round is ready: begins the next round of this step or of the collective. It
@@ -524,7 +523,7 @@ private:
     }
 
     void unpack(operation& op) {
-        if (!packs_ || op.unpack == nullptr || op.only_agree) return;
+        if (op.unpack == nullptr || op.only_agree) return;
         observe(op, observed_moment::unpack);
         op.unpack(op.self, op);
     }
@@ -552,10 +551,11 @@ private:
         } catch (...) {  // the failure of the call goes before that of its observer
         }
         take_back_not_finite(op.entry);
-        if (!op.failure) throw;
+        if (op.failure == nullptr) throw;
         op.entry.refused = false;
         op.entry.text[0] = 0;
-        const std::exception_ptr own = std::exchange(op.failure, nullptr);
+        const std::exception_ptr own = *std::exchange(op.failure, nullptr);
+        own_failure_ = nullptr;
         if (is_of_earlier_call()) throw;
         std::rethrow_exception(own);
     }
@@ -627,7 +627,7 @@ private:
             for (const std::size_t count : work_.counts) e.total_bytes += count * op.element_bytes;
         }
         if (op.only_agree || e.total_bytes == 0) return;
-        const transport* const t = traits_.transport.get();
+        const transport* const t = traits_.transport;
         e.path = t != nullptr ? t->path() : data_path::library;
     }
 
@@ -642,13 +642,15 @@ private:
     arrivals arrivals_;
     atomic<bool> abort_has_begun_{false};
     long_wait notice_;
-    time_point looked_at_ = 0;  // without a thread: when a waiting call last looked; 0: not yet
+    const std::int64_t patience_;  // of calls without a timeout of their own; 0: for ever
+    time_point looked_at_ = 0;     // without a thread: when a waiting call last looked; 0: not yet
     bool asked_ = false;
 
     message broken_;              // the reason; it is written once, before the flag
     std::vector<int> broken_by_;  // the ranks that it names
     atomic<bool> is_broken_{false};
     std::exception_ptr unseen_;
+    std::exception_ptr own_failure_;  // for which the call under way is forfeited
     shared<call_queue> queue_;
 };
 

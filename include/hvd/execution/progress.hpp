@@ -52,8 +52,9 @@ public:
     // Completes the arguments of a call that needs the result of an earlier one, in its turn. It
     // may throw: then the call is not made. So the call is not made on the other ranks, either.
     void (*at_turn)(queued&) = nullptr;
-    shared<counted> owner;  // a session, or an engine: its queue knows
-    shared<queued> behind;  // the next in the queue
+    std::exception_ptr forfeited;  // an earlier call's, if this one throws it
+    shared<counted> owner;         // a session, or an engine: its queue knows
+    shared<queued> behind;         // the next in the queue
 
     bool test() { return queue->test(*this); }
     void wait() { queue->wait(*this); }
@@ -175,7 +176,7 @@ public:
 
     void start(const shared<queued>& call, time_limit timeout) {
         owner_.refuse_in_driver(&call->op->entry);
-        owner_.admit_asynchronous(*call->op);
+        owner_.admit_asynchronous(*call->op, call->forfeited);
         call->queue = &functions;
         call->owner = shared<counted>(&owner_);
         call->timeout = timeout;
@@ -395,7 +396,8 @@ private:
             if (!has_begun) begin(head, true);
             await(head);
             // The user's thread computes while the progress thread waits.
-            owner_.finish(*head.op, head.limit, owner_.threaded() ? 2 : 1);
+            head.op->threads = owner_.threaded() ? 2 : 1;
+            owner_.finish(*head.op, head.limit);
         } catch (...) {
             failure = std::current_exception();
         }

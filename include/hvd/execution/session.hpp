@@ -39,13 +39,15 @@ public:
     // protocol/agreement.hpp. The headers are compared on the way, as those of every call.
     [[gnu::cold]] table<call_header> exchange_headers(const call_header& mine, time_point limit) {
         table<call_header> all;
+        std::exception_ptr failure;
         operation op;
         op.entry = mine;
         op.only_agree = true;
         try {
             all = table<call_header>(static_cast<std::size_t>(size()));
         } catch (...) {
-            forfeit(op, unprepared, std::current_exception());
+            failure = std::current_exception();
+            forfeit(op, unprepared, failure);
         }
         op.headers = all.data();
         run(*this, op, limit_until(limit));
@@ -68,8 +70,8 @@ public:
         op.entry.kind = kind;
         store(op.entry.name, o.name);
         if constexpr (requires { o.other; }) op.entry.root = o.other;
-        forfeit(op, unprepared, std::current_exception());
-        const std::exception_ptr failure = op.failure;
+        const std::exception_ptr failure = std::current_exception();
+        forfeit(op, unprepared, failure);
         run(*this, op, o.timeout);
         std::rethrow_exception(failure);  // a backend that compares no calls has told nobody
     }

@@ -135,11 +135,10 @@ struct stop_signs {
 
 // Waits until the transport's round is ready, which it is not yet. It gives up when a peer that is
 // needed is gone, after `limit`, or when it is stopped. Without a limit a long wait is told.
-// Meanwhile `threads` threads of each rank want a processor.
 inline void wait_ready(transport& t, const operation& op, time_point limit, const stop_signs& stop,
-                       long_wait& notice, int threads) {
+                       long_wait& notice) {
     notice.begin_round();
-    backoff wait(t.processors_each >= threads, notice.others);
+    backoff wait(t.processors_each >= op.threads, notice.others);
     const auto sleep = [&t](std::int64_t nanoseconds) { return t.sleep(nanoseconds); };
     bool asked = false;
     while (!t.ready()) {

@@ -121,12 +121,16 @@ constexpr A combine(const Op& operation, const A& a, const A& b) {
     else return static_cast<A>(a || b);
 }
 
-// The divisor is an integer, or one times a power of two.
-template <class A, class N>
-constexpr A divided(const A& value, N by) {
-    if constexpr (is_complex_element<A>) return value / static_cast<typename A::value_type>(by);
-    else return static_cast<A>(value / static_cast<A>(by));
-}
+// The type of the numbers that an accumulator is divided by.
+template <class A>
+struct divisor_of {
+    using type = A;
+};
+template <class A>
+    requires is_complex_element<A>
+struct divisor_of<A> {
+    using type = typename A::value_type;
+};
 
 // Computes exactly for calls without scales: the integer quotient, rounded by its remainder.
 template <class T, class Wide>
@@ -185,9 +189,9 @@ T finished(const A& value, const reduce_args& args, const Op& operation, double 
         if constexpr (is_average) return rounded_quotient<T>(value, divisor, operation.mode);
         else return static_cast<T>(value);
     } else {
-        A result = value;
-        if (!is_one(args.postscale)) result = scaled(result, args.postscale);
-        if constexpr (is_average) result = divided(result, args.divisor * power);
+        A result = scaled(value, args.postscale);
+        if constexpr (is_average)
+            result /= static_cast<typename divisor_of<A>::type>(args.divisor * power);
         if constexpr (!is_custom<Op>) result = canonical(result);
         return static_cast<T>(result);
     }

@@ -200,15 +200,13 @@ struct call_digest {
 
     bool operator==(const call_digest&) const = default;
 
-    // The sign of a header that must be looked at: it refuses the call, or has a number that
-    // differs from itself.
+    // The sign of a header that must be looked at: it refuses the call.
     static constexpr std::uint32_t open = 0x80;
 };
 
 [[gnu::always_inline]] inline call_digest digest_of(const call_header& h) {
     static_assert(sizeof collective_table / sizeof collective_table[0] <= 16 &&
                   max_dimensions <= 15);
-    const bool is_open = h.refused || is_nan(h.prescale) || is_nan(h.postscale);
     constexpr std::uint64_t factor = 0x9e3779b97f4a7c15u, second = factor * factor,
                             third = second * factor, fourth = third * factor;
     // agree_on() compares the contents of an agreement.
@@ -224,7 +222,7 @@ struct call_digest {
         rest = rest * factor + hash().add(h.name).value();
     const std::uint32_t signs = std::uint32_t(h.kind) | (h.fused ? 0x10 : 0) |
                                 (h.making_plan ? 0x20 : 0) | (h.compares_names ? 0x40 : 0) |
-                                (is_open ? call_digest::open : 0) | std::uint32_t(h.id) << 8 |
+                                (h.refused ? call_digest::open : 0) | std::uint32_t(h.id) << 8 |
                                 std::uint32_t(h.op) << 16 | std::uint32_t(dimensions) << 24 |
                                 std::uint32_t(h.mode) << 28;
     return {has_shape ? h.count : 0, rest, signs};

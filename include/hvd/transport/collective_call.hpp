@@ -76,19 +76,19 @@ void describe_operation(collective_call& call, const Op& op, double prescale, do
     call.fallible = is_custom<Op>;
 }
 
-// Gives the function that reduces elements of type T in host memory. Scaled elements need a type
-// that holds fractions, or a rounding: others are refused.
+// Scaled elements need a type that holds fractions, or a rounding.
 template <class T, class Op>
-reduce_function reduction_of(collective_call& call) {
-    constexpr bool scales = is_float_element<T> || is_complex_element<T> || in_wide_integers<T, Op>;
-    if constexpr (!scales)
-        if (!is_one(call.entry.prescale) || !is_one(call.entry.postscale))
-            call.refuse(text("hvd: ", call.entry.label(), ": ", dtype_name<T>(),
-                             " can't be scaled by ", call.entry.prescale, " and ",
-                             call.entry.postscale,
-                             " without a rounding: use hvd::sum(hvd::rounding::toward_zero) or "
-                             "hvd::average(…)"));
-    return &reduce_elements<T, Op>;
+constexpr bool holds_fractions =
+    is_float_element<T> || is_complex_element<T> || in_wide_integers<T, Op>;
+
+// Refuses scales of elements that hold no fractions.
+template <class T>
+void refuse_scales(collective_call& call) {
+    if (is_one(call.entry.prescale) && is_one(call.entry.postscale)) return;
+    call.refuse(text("hvd: ", call.entry.label(), ": ", dtype_name<T>(), " can't be scaled by ",
+                     call.entry.prescale, " and ", call.entry.postscale,
+                     " without a rounding: use hvd::sum(hvd::rounding::toward_zero) or "
+                     "hvd::average(…)"));
 }
 
 }  // namespace hvd::inline v0::detail

@@ -98,7 +98,7 @@ public:
             const reduction_group& g = op.groups[i];
             for (int p = 0; p < size_; ++p)
                 inputs_[p] = (p == rank_ ? op.in : carried_by(p, bytes_of_groups(op))) + g.offset;
-            reduce_range(op.reduction_of(g, g.count, op.out + g.offset), 0, g.count);
+            reduce_inputs(op, g, g.count, op.out + g.offset);
         }
     }
 

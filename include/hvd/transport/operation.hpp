@@ -170,6 +170,7 @@ struct operation : collective_call {
     bool checks_finite = false;  // its input is looked at: see input_check.hpp
     // Nobody looks at its input: it is a part of a call on device tensors, or no rank's own.
     bool unchecked = false;
+    int threads = 1;  // of this rank: so many want a processor while the call waits
     // The tensors of a reduction as the user gave them. If there are none, `in` is the only one.
     slice<const tensor_ref> inputs{};
     const input_names* names = nullptr;  // of the inputs; null: their numbers
@@ -192,8 +193,8 @@ struct operation : collective_call {
     std::vector<std::byte>* buffer = nullptr;  // replaces the communicator's
 
     // This rank takes no part in the call and throws this. The peers make the call, so it is
-    // refused.
-    std::exception_ptr failure;
+    // refused. Whoever has forfeited the call keeps the exception.
+    const std::exception_ptr* failure = nullptr;
 
     // True if the failure that is caught ends the call as its ranks intend. It is no failure then,
     // and nothing has moved.
@@ -208,10 +209,8 @@ struct operation : collective_call {
 
     // The reduction of `count` elements of a group, to `to`.
     reduction reduction_of(const reduction_group& g, std::size_t count, std::byte* to) const {
-        const double before = g.is_scaled ? 1 : entry.prescale;
-        const double after = g.is_scaled ? 1 : entry.postscale;
-        return {g.function, g.op,  g.element_bytes, count,      to,
-                before,     after, entry.op,        entry.mode, g.id};
+        return {g.function,  g.op,         g.element_bytes, count,      to,
+                prescale(g), postscale(g), entry.op,        entry.mode, g.id};
     }
 };
 
@@ -222,13 +221,16 @@ inline std::size_t bytes_of_groups(const operation& op) {
     return last.offset + last.bytes();
 }
 
-// This rank can't make a call that its peers begin: it refuses the call and throws `failure`.
-// A rank that has no memory left tells it nevertheless.
+// A collective call makes and destroys one of these: no function runs at its end.
+static_assert(std::is_trivially_destructible_v<operation>);
+
+// This rank can't make a call that its peers begin: it refuses the call and throws `failure`, which
+// lives until the call is over. A rank that has no memory left tells it nevertheless.
 [[gnu::cold]] inline void forfeit(operation& op, const char* why,
-                                  std::exception_ptr failure) noexcept {
-    op.failure = std::move(failure);
+                                  const std::exception_ptr& failure) noexcept {
+    op.failure = &failure;
     try {
-        op.entry.refuse(text("hvd: ", op.entry.label(), ": ", why, what_of(op.failure)));
+        op.entry.refuse(text("hvd: ", op.entry.label(), ": ", why, what_of(failure)));
     } catch (...) {
         op.entry.refuse("hvd: a rank has no memory left, not even for a text");
     }

@@ -102,7 +102,7 @@ public:
         const std::size_t at = g.offset + first * g.element_bytes;
         for (int p = 0; p < size_; ++p)
             inputs_[p] = (p == rank_ ? op.in : brought_from(op, p).data) + at;
-        reduce_range(op.reduction_of(g, count, out), 0, count);
+        reduce_inputs(op, g, count, out);
     }
 
     // Reduces the groups of an operation, of which there is one at least, to all ranks.
@@ -232,6 +232,19 @@ protected:
     template <class F>
     void guard(F reduce) {
         keep_failure(failure, reduce);
+    }
+
+    // Reduces elements of a group, which lie in inputs_, to `out`.
+    void reduce_inputs(const operation& op, const reduction_group& g, std::size_t count,
+                       std::byte* out) {
+        if (count == 0 || failure) return;
+        const bool scales = !g.is_scaled;
+        try {
+            g.function({g.op, inputs_, size_, size_, out, count, scales ? op.entry.prescale : 1,
+                        scales ? op.entry.postscale : 1, tuned_.unstable.fetched_ahead});
+        } catch (...) {
+            failure = std::current_exception();
+        }
     }
 
     // Reduces n elements of inputs_, from number `first` of the result on.

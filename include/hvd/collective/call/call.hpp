@@ -14,7 +14,10 @@ namespace hvd::inline v0::detail {
 struct call {
     operation op{};
 
-    call() = default;
+    call(collective kind, std::string_view name) {
+        op.entry.kind = kind;
+        if (!name.empty()) store(op.entry.name, name);
+    }
     call(const call&) = delete;
     call& operator=(const call&) = delete;
 
@@ -24,11 +27,6 @@ struct call {
         if (op.entry.refused) return;
         op.entry.refused = true;
         op.flaw = {kind, first, second};
-    }
-
-    void describe(collective kind, std::string_view name) {
-        op.entry.kind = kind;
-        if (!name.empty()) store(op.entry.name, name);
     }
 
     template <class T, class S, std::size_t R, class L>
@@ -106,7 +104,8 @@ std::byte* bytes_of(const View& view) {
 // call's own, captures included.
 template <class T, class Op>
 reduction_group group_of(operation& op, const Op& function, std::size_t offset, std::size_t count) {
-    return {reduction_of<T, Op>(op), &function, sizeof(T), offset, count, nullptr,
+    if constexpr (!holds_fractions<T, Op>) refuse_scales<T>(op);
+    return {&reduce_elements<T, Op>, &function, sizeof(T), offset, count, nullptr,
             dtype_traits<T>::id,     false};
 }
 

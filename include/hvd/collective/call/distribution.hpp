@@ -52,7 +52,8 @@ struct distribution : call {
     lent_sizes counts;
 
     // `lender` has the memory for counts; a queued call has none.
-    explicit distribution(workspace* lender) : counts(lender) {}
+    distribution(collective kind, std::string_view name, workspace* lender)
+        : call(kind, name), counts(lender) {}
 
     // Gives each rank as many rows. Rows that do not divide are refused, as Horovod does.
     void split_equally(std::size_t rows, std::size_t total, int size) {
@@ -134,8 +135,7 @@ struct distribute_call : distribution {
     Result result;
 
     distribute_call(collective kind, const In& in, Result to, workspace* lender, const options& o)
-        : distribution(lender), result(to) {
-        describe(kind, o.name);
+        : distribution(kind, o.name, lender), result(to) {
         describe(in);
         op.self = this;
         op.in = bytes_of(in);

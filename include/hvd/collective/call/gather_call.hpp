@@ -16,8 +16,7 @@ struct gather_call : call {
 
     gather_call(collective kind, const In& in, Result to, root r, bool receives, int size,
                 const options& o)
-        : result(to) {
-        describe(kind, o.name);
+        : call(kind, o.name), result(to) {
         describe(in);
         if (kind == collective::gather) check_root(r.rank, size);
         op.in = bytes_of(in);

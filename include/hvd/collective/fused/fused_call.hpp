@@ -23,7 +23,8 @@ inline std::uint64_t row_content(const std::vector<tensor_ref>& tensors) {
 struct fused_call : call {
     fused_memory& memory;
 
-    explicit fused_call(fused_memory& m) : memory(m) {
+    fused_call(collective kind, std::string_view name, fused_memory& m)
+        : call(kind, name), memory(m) {
         op.entry.fused = true;
         op.self = this;
     }

@@ -15,11 +15,10 @@ struct fused_distribute_call : fused_call {
     // `lender` has the memory for counts; a queued call has none.
     fused_distribute_call(fused_memory& m, workspace* lender, collective kind, root r, int rank,
                           int size, const options& o)
-        : fused_call(m),
+        : fused_call(kind, o.name, m),
           counts(lender),
           sends_(kind == collective::alltoall || rank == r.rank),
           size_(size) {
-        describe(kind, o.name);
         if (kind == collective::scatter) check_root(r.rank, size);
         check_tensors(memory.tensors, "fuse()");
         if (kind == collective::alltoall) check_rows();

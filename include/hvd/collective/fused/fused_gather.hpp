@@ -18,8 +18,7 @@ struct receivers {
 // Gathers many tensors as one message per rank.
 struct fused_gather_call : fused_call {
     fused_gather_call(fused_memory& m, const options& o, const receivers& to = {})
-        : fused_call(m), receives_(to.has_this_rank()) {
-        describe(to.kind, o.name);
+        : fused_call(to.kind, o.name, m), receives_(to.has_this_rank()) {
         if (to.kind == collective::gather) check_root(to.one.rank, to.size);
         check_tensors(memory.tensors, "fuse()");
         std::size_t bytes = head();

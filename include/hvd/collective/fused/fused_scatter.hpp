@@ -19,8 +19,11 @@ struct fused_reduce_scatter_call : call {
 
     fused_reduce_scatter_call(fused_memory& m, const Fused& list, const Op& f, int rank, int size,
                               const reduce_options& o)
-        : function(f), memory(m), rank_(rank), size_(size) {
-        this->describe(collective::reduce_scatter, o.name);
+        : call(collective::reduce_scatter, o.name),
+          function(f),
+          memory(m),
+          rank_(rank),
+          size_(size) {
         this->check_list(list);
         describe_operation(op, function, o.prescale, o.postscale);
         list_tensors(list, memory.tensors);

@@ -35,8 +35,7 @@ struct flat_allreduce : fused_storage, call {
     // `inputs` outlives the call. Without it tensors have numbers.
     flat_allreduce(std::span<const flat_tensor> list, gradient_op how, const reduce_options& o,
                    const bucket_inputs* inputs = nullptr)
-        : buffer_{tensors, offsets} {
-        describe(collective::allreduce, o.name);
+        : call(collective::allreduce, o.name), buffer_{tensors, offsets} {
         const element_kind& kind = list.front().kind();
         std::size_t count = 0;
         for (const flat_tensor& t : list) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,9 +37,9 @@ struct registered_parameter {
 using parameter_list = std::vector<registered_parameter>;
 
 inline bool overlap(const flat_tensor& a, const flat_tensor& b) {
-    const std::less<const std::byte*> before;
-    return a.size() > 0 && b.size() > 0 && before(a.data(), b.data() + b.bytes()) &&
-           before(b.data(), a.data() + a.bytes());
+    const auto first = reinterpret_cast<std::uintptr_t>(a.data()),
+               second = reinterpret_cast<std::uintptr_t>(b.data());
+    return a.size() > 0 && b.size() > 0 && first < second + b.bytes() && second < first + a.bytes();
 }
 
 // Memory that two parameters share would be reduced or stepped twice.

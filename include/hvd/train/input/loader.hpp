@@ -2,11 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <exception>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -41,7 +39,7 @@ public:
     background_loader& operator=(const background_loader&) = delete;
     ~background_loader() {
         {
-            const std::lock_guard lock(mutex_);
+            const detail::lock_guard lock(mutex_);
             stopping_ = true;
         }
         changed_.notify_all();
@@ -50,15 +48,17 @@ public:
     /// Returns the next batch. It is empty at the end and from then on.
     std::optional<batch_type> next() {
         if (ahead_ == 0) return ended_ ? std::nullopt : made_here();
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this] { return !ready_.empty() || ended_; });
-        if (ready_.empty()) {
-            if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
-            return std::nullopt;
+        std::optional<batch_type> batch;
+        {
+            const detail::lock_guard lock(mutex_);
+            while (ready_.empty() && !ended_) changed_.wait(mutex_);
+            if (ready_.empty()) {
+                if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+                return std::nullopt;
+            }
+            batch.emplace(std::move(ready_.front()));
+            ready_.pop_front();
         }
-        std::optional<batch_type> batch(std::move(ready_.front()));
-        ready_.pop_front();
-        lock.unlock();
         changed_.notify_all();
         return batch;
     }
@@ -78,7 +78,7 @@ private:
                 auto batch = make_();
                 if (!batch) break;
                 {
-                    const std::lock_guard lock(mutex_);
+                    const detail::lock_guard lock(mutex_);
                     ready_.push_back(std::move(*batch));
                 }
                 changed_.notify_all();
@@ -92,14 +92,14 @@ private:
 
     // Called before a batch is made, since that batch counts as ahead too.
     bool wait_for_room() {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this] { return ready_.size() < ahead_ || stopping_; });
+        const detail::lock_guard lock(mutex_);
+        while (ready_.size() >= ahead_ && !stopping_) changed_.wait(mutex_);
         return !stopping_;
     }
 
     void end(std::exception_ptr failure) {
         {
-            const std::lock_guard lock(mutex_);
+            const detail::lock_guard lock(mutex_);
             failure_ = std::move(failure);
             ended_ = true;
         }
@@ -108,8 +108,8 @@ private:
 
     Make make_;
     const std::size_t ahead_;
-    std::mutex mutex_;
-    std::condition_variable changed_;
+    detail::mutex mutex_;
+    detail::condition changed_;
     std::deque<batch_type> ready_;
     std::exception_ptr failure_;
     bool ended_ = false;

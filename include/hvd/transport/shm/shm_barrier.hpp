@@ -254,7 +254,8 @@ protected:
     void arrive() {
         await_step();
         slots_[rank_].steps[steps_ & last_kept].step.store(steps_);
-        sleepers_.ring([this] { return ready(); });
+        if (sleepers_.are_there() && ready()) [[unlikely]]
+            sleepers_.ring();
     }
 
     // The other ranks need no more from this one than what it shows. They may wait for it alone, or
@@ -268,7 +269,8 @@ protected:
         is_message_ = false;
         from_peer_ = &slots_[peer].steps[steps_ & last_kept].step;
         least_of_peer_ = steps_;
-        sleepers_.ring([&] { return for_it_alone || all_at(steps_); });
+        if (sleepers_.are_there() && (for_it_alone || all_at(steps_))) [[unlikely]]
+            sleepers_.ring();
     }
     // The same as if it had waited for all from the beginning.
     void await_others() {
@@ -305,7 +307,8 @@ protected:
     }
     void tell_chunks(int stage, std::uint64_t chunks) {
         slots_[rank_].chunks[stage].store(chunks);
-        sleepers_.ring([&] { return all_have(stage, chunks); });
+        if (sleepers_.are_there() && all_have(stage, chunks)) [[unlikely]]
+            sleepers_.ring();
     }
 
     // Runs f, which reads or writes tensors of other ranks, and arrives at the end of its step. If
@@ -344,7 +347,8 @@ protected:
     std::uint64_t progress_of(int peer) const { return region_.progress(peer, rank_).load(); }
     void tell_progress(int peer, std::uint64_t progress) {
         region_.progress(rank_, peer).store(progress);
-        sleepers_.ring([] { return true; });
+        if (sleepers_.are_there()) [[unlikely]]
+            sleepers_.ring();
     }
     // The next round begins when the peer has come so far. It ends with begin_alone().
     void await_progress(int peer, std::uint64_t progress) {

@@ -183,7 +183,7 @@ public:
         store(mine.farewell, reason);
         mine.left.exchange(1);
         failures().count.add(1);
-        all_sleepers().ring([] { return true; });
+        if (all_sleepers().are_there()) all_sleepers().ring();
     }
 
     bool has_left(int rank) const { return slot(rank).left.load() != 0; }

@@ -363,8 +363,8 @@ private:
                 show_first_chunk();
             }
         } else if (std::byte* const piece = room_for(total_bytes_)) {
-            if (total_bytes_ < tuning::least_store_choice)
-                fill_piece(op, piece, store_kind::vectors);
+            if (total_bytes_ < tuning::least_store_choice && !is_list_)
+                copy_bytes(piece, op.in, total_bytes_);
             else stores_.fill(total_bytes_, [&](store_kind kind) { fill_piece(op, piece, kind); });
             show_piece(content::data, total_bytes_);
         }
@@ -421,7 +421,7 @@ private:
     void reduce_sources(const operation& op, const reduction_group& g, const std::byte* in,
                         std::byte* out, std::size_t n, std::size_t at) {
         for (int p = 0; p < size_; ++p) inputs_[p] = p == rank_ ? in : sources_[p] + at;
-        reduce_range(op.reduction_of(g, n, out), 0, n);
+        reduce_inputs(op, g, n, out);
     }
 
     // The same for bytes that may lie in several tensors of a list.
@@ -602,7 +602,7 @@ private:
         for (int p = 0; p < size_; ++p)
             inputs_[p] = p == rank_ ? mine : slice_in(chunk_of(p, i), rank_);
         const std::size_t n = own.bytes / g.element_bytes;
-        reduce_range(op.reduction_of(g, n, result), 0, n);
+        reduce_inputs(op, g, n, result);
         if (op.update != nullptr) {
             std::byte* const current = scratch_.data() + slice_room_;
             gather_targets(op, own.begin, own.bytes, current);

@@ -25,12 +25,17 @@ namespace hvd::inline v0::detail {
 // bell, and nothing else changes.
 class alignas(tuning::cache_line) sleepers {
 public:
-    // Wakes all that sleep, if what this rank has just shown completes what they wait for.
-    template <class F>
-    void ring(F completes) noexcept {
+    // True if somebody sleeps. A rank asks that after it has shown something, and rings if it has
+    // completed what the others wait for.
+    bool are_there() const noexcept {
         full_fence();
-        if (count_.load_relaxed() != 0 && completes()) [[unlikely]]
-            wake();
+        return count_.load_relaxed() != 0;
+    }
+
+    // Wakes all that sleep.
+    [[gnu::cold, gnu::noinline]] void ring() noexcept {
+        bell_.add(1);
+        wake_sleepers(bell_);
     }
 
     // Sleeps until the bell rings, for some time at most. `over` tells if that for which it would
@@ -45,11 +50,6 @@ public:
     }
 
 private:
-    [[gnu::cold, gnu::noinline]] void wake() noexcept {
-        bell_.add(1);
-        wake_sleepers(bell_);
-    }
-
     atomic<std::uint32_t> count_{0}, bell_{0};
 };
 
