@@ -314,8 +314,9 @@ void read_trace(FuzzedDataProvider& from) {
 {"name":"hvd_timeline","ph":"M","pid":0,"args":{"version":1,"rank":0,"size":2,"clock_offset_ns":)" +
                                  std::string(offsets[from.ConsumeIntegralInRange(0, 2)]) + "}},\n"
                            : "";
-    if (from.ConsumeIntegral<std::uint8_t>() == 0)  // lists in lists
-        text += R"({"ph":"X","pid":0,"ts":)" + std::string(100'000, "[{"[from.ConsumeBool()]);
+    if (from.ConsumeIntegral<std::uint8_t>() == 255)  // lists in lists
+        text += R"({"ph":"X","pid":0,"args":)" + std::string(100'000, '[') +
+                std::string(100'000, ']') + "},\n";
     text += words(from, {"[",
                          "]",
                          "{",
@@ -339,6 +340,7 @@ void read_trace(FuzzedDataProvider& from) {
                          "{\"ph\":\"X\",\"pid\":0,\"ts\":",
                          "-1",
                          "1e300",
+                         "1e300},\n",
                          "null",
                          "99999999999999999999"});
     write(text);
