@@ -84,7 +84,11 @@ public:
     void take_turns() noexcept { binding_ = nobody; }
 
     // The thread that makes the next call takes the communicator.
-    void hand_over();
+    void hand_over() {
+        take("hand_over");
+        at_rest_ = nobody;
+        give_back();
+    }
 
     static id this_thread() noexcept {
 #if __has_builtin(__builtin_thread_pointer)
@@ -92,6 +96,14 @@ public:
 #else
         return id(pthread_self());
 #endif
+    }
+
+    // Begins a call. `call` is a name, or a pointer to the header.
+    template <class Call>
+    void take(Call call) {
+        const id me = this_thread();
+        if (!word_.compare_exchange((me | bound) & binding_, me)) [[unlikely]]
+            take_otherwise(call);
     }
 
     // Takes the communicator also if it is bound to another thread, as for its end. Returns false
@@ -106,7 +118,12 @@ public:
     void give_back() noexcept { word_.store(at_rest_); }
 
     // Begins an operation of several calls. Returns the value that `end_scope` gets.
-    id begin_scope(const char* operation);
+    id begin_scope(const char* operation) {
+        take(operation);
+        const id before = std::exchange(at_rest_, this_thread() | between_calls);
+        give_back();
+        return before;
+    }
 
     void end_scope(id before) noexcept {
         at_rest_ = before;
@@ -140,8 +157,6 @@ public:
     }
 
 private:
-    friend class session_use;
-
     template <class Call>
     [[gnu::cold, gnu::noinline]] void take_otherwise(Call call) {
         const id me = this_thread();
@@ -167,10 +182,7 @@ public:
     // `call` is a name, or a pointer to the header.
     template <class Call>
     [[gnu::always_inline]] session_use(session_user& user, Call call) : user_(user) {
-        const session_user::id me = session_user::this_thread();
-        if (!user_.word_.compare_exchange((me | session_user::bound) & user_.binding_, me))
-            [[unlikely]]
-            user_.take_otherwise(call);
+        user_.take(call);
     }
     // Ends a call that `try_take` has begun.
     explicit session_use(session_user& taken) : user_(taken) {}
@@ -181,16 +193,6 @@ public:
 private:
     session_user& user_;
 };
-
-inline void session_user::hand_over() {
-    const session_use use(*this, "hand_over");
-    at_rest_ = nobody;
-}
-
-inline session_user::id session_user::begin_scope(const char* operation) {
-    const session_use use(*this, operation);
-    return std::exchange(at_rest_, this_thread() | between_calls);
-}
 
 // Holds a communicator for an operation of hvd that makes several calls, or that prepares one in
 // the communicator's memory. The same thread may make calls meanwhile.

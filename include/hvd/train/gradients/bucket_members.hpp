@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 #include <vector>
 
@@ -94,7 +93,8 @@ inline member_lists bucket_members(const parameter_list& parameters,
     fill_buckets(all, parameters, grouped, options.bucket_bytes, expected);
     // Reports that change places inside a bucket change nothing.
     for (std::size_t b = groups; b < all.size(); ++b)
-        std::sort(all[b].begin(), all[b].end(), std::greater<>());
+        std::sort(all[b].begin(), all[b].end(),
+                  [](std::size_t one, std::size_t other) { return one > other; });
     order_by_last_report(all, expected.order);
     return all;
 }
