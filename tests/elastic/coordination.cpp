@@ -445,9 +445,16 @@ TEST_CASE("newcomers do not begin anew when all who had done steps have died") {
         second.id = 12;
         next.follow(2, {50, 1}, {first, second}, 3);
         join_request again = request_of(12, {}, 2, both, 11);
-        again.said.ended = 11;
-        again.said.saw_end = 1;
-        next.join(12, again, 4);
+        SUBCASE("whose end it has seen") {
+            again.said.ended = 11;
+            again.said.saw_end = 1;
+            next.join(12, again, 4);
+        }
+        SUBCASE("that it finds gone") {
+            next.join(12, again, 4);
+            CHECK(words(next.take_orders()) == none);
+            next.find_gone(std::vector<std::uint64_t>{11}, 5);
+        }
         CHECK(words(next.take_orders()) == refuses);
     }
 }

@@ -137,7 +137,7 @@ public:
         if (all_have_come(last, now)) {
             if (all_have_finished(last)) return end_job();
             if (!has_state()) {
-                if (all_others_are_dead(last)) return refuse_waiting(last);
+                if (all_others_are_gone(last)) return refuse_waiting(last);
             } else if (waiting().size() >= rules_.least) {
                 return begin_epoch(last);
             }
@@ -339,10 +339,11 @@ private:
                    return p.waits && p.request.said.stamp.step >= 0;
                });
     }
-    bool all_others_are_dead(const last_epoch& last) const {
+    bool all_others_are_gone(const last_epoch& last) const {
         return last.newest == nullptr ||
                std::ranges::all_of(last.newest->members, [this](std::uint64_t id) {
-                   return waits(id) || absence_of(id) == absence::dead;
+                   const absence how = absence_of(id);
+                   return waits(id) || how == absence::dead || how == absence::gone;
                });
     }
 
