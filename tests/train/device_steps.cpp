@@ -3,6 +3,8 @@
 // Steps of a trainer whose tensors are on the device: overlap, frozen and local parameters, steps
 // that are left out, sparse gradients, optimizers of the user, state.
 
+#include <thread>
+
 #include <hvd/checkpoint.hpp>
 
 #include "device_model.hpp"
