@@ -40,14 +40,17 @@ class Comparison:
         seen = {row.get("cores") for document in self.documents.values() for row in document["rows"]} - {None}
         return sorted(seen, key=["near", "far", "unknown"].index) or [None]
 
-    def rows(self, memory, cores=None):
-        """Yields (size, ratio, name of the MPI), of the rows that were measured in that state of the cores."""
+    def all_rows(self, memory):
+        """Yields (row, name of the MPI), of all collectives."""
         for document in self.documents.values():
             name = short_name(document["machine"].get("mpi", "MPI"))
-            for row in document["rows"]:
-                if (row["path"] == f"hvd {memory}" and row["type"] == "float" and (row["in_place"] or {}).get("ratio")
-                        and cores in (None, row.get("cores"))):
-                    yield row["size"], row["in_place"]["ratio"], name
+            yield from ((row, name) for row in document["rows"] if row["path"] == f"hvd {memory}" and row["type"] == "float")
+
+    def rows(self, memory, cores=None):
+        """Yields (size, ratio, name of the MPI) of averages, of the rows that were measured in that state of the cores."""
+        for row, name in self.all_rows(memory):
+            if row["collective"] == "all_reduce" and (row["in_place"] or {}).get("ratio") and cores in (None, row.get("cores")):
+                yield row["size"], row["in_place"]["ratio"], name
 
     def best(self, memory, cores=None):
         """Returns {size: (ratio to the best MPI, its name)}."""

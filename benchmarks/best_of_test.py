@@ -12,9 +12,9 @@ from best_of import Comparison
 from ratios import ratios_of, size_text, verdict
 
 
-def write(folder, name, mpi, ratios, cores=None):
-    rows = [{"path": "hvd plain", "type": "float", "size": size, "cores": cores, "in_place": {"ratio": ratio}} for size, ratio in ratios.items()]
-    rows += [{"path": "mpi", "type": "float", "size": size, "in_place": {}} for size in ratios]
+def write(folder, name, mpi, ratios, cores=None, collective="all_reduce"):
+    rows = [{"collective": collective, "path": "hvd plain", "type": "float", "size": size, "cores": cores, "in_place": {"ratio": ratio}} for size, ratio in ratios.items()]
+    rows += [{"collective": collective, "path": "mpi", "type": "float", "size": size, "in_place": {}} for size in ratios]
     (pathlib.Path(folder) / f"{name}.json").write_text(json.dumps({"machine": {"mpi": mpi}, "rows": rows}))
 
 
@@ -32,6 +32,7 @@ def main():
     check_ratios()
     with tempfile.TemporaryDirectory() as folder:
         write(folder, "some", "Open MPI v4.1.4", {4: 1.5, 1024: 0.9})
+        write(folder, "some_mpich", "MPICH 4.0.2", {4: 0.1}, collective="broadcast")
         write(folder, "some_intel", "Intel(R) MPI Library 2021.19 for Linux* OS", {4: 0.7, 1024: 2.0})
         found = Comparison(folder, "some")
         assert found.best("plain") == {4: (0.7, "Intel MPI 2021.19"), 1024: (0.9, "Open MPI 4.1.4")}, found.best("plain")

@@ -5,6 +5,8 @@
 // nccl-tests. All candidates of one size take turns. Several element types take turns at the same
 // count.
 #include <deque>
+#include <map>
+#include <string>
 
 #include "support/bandwidth.hpp"
 #include "support/jobs.hpp"
@@ -183,6 +185,15 @@ int main(int argc, char** argv) {
         ->delimiter(',')
         ->check(CLI::IsMember(bench::type_names));
     app.add_option("--op", o.op)->check(CLI::IsMember(bench::op_names));
+    app.add_option("--calls", o.work.how,
+                   "back_to_back; after_barrier; until_last: after a barrier, until the last rank "
+                   "has its result (on one machine); rewritten: after_barrier, with inputs that "
+                   "were just written")
+        ->transform(CLI::CheckedTransformer(
+            std::map<std::string, bench::calls>{{"back_to_back", bench::calls::back_to_back},
+                                                {"after_barrier", bench::calls::after_barrier},
+                                                {"until_last", bench::calls::until_last},
+                                                {"rewritten", bench::calls::rewritten}}));
     bench::add_sizes(app, o, 2);
 
     return bench::run_program(app, o, argc, argv, [&](auto& comm) {

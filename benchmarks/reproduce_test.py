@@ -70,7 +70,7 @@ def faults(source, build, what, launcher, folder):
         if command in LEFT_OUT:
             print(f"left out: {command}: {LEFT_OUT[command]}")
         elif words[:2] == ["./run", "bench"]:
-            benches += words[2:]
+            benches.append(words[2:])
         elif words[0] in ("mpiexec", "srun"):
             if not on_a_cluster(build, launcher, words, folder):
                 yield command
@@ -79,8 +79,11 @@ def faults(source, build, what, launcher, folder):
                 yield command
         else:
             yield f"no way to run it here: {command}"
-    # one run of all, since each draws the whole report
-    yield from bench(source, build, sorted(set(benches)))
+    # one run of all sweeps, since each draws the whole report
+    if what == "each":
+        benches = [sorted({word for words in benches for word in words})]
+    for words in benches:
+        yield from bench(source, build, words)
     if what == "each":
         yield from faults_of_report(build)
 

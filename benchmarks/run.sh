@@ -2,8 +2,8 @@
 # run.sh BUILD_FOLDER [--check] [--record] [--peers] [--osu] [--csv] [--quick] [NAME...]: ./run bench calls it once the programs are built.
 #   (nothing)  a short sweep of everything, or of the benchmarks named, and a page of plots
 #   --peers    installs other MPIs, and compares an average with the best of all that are there
-#   --check    the figures this project holds itself to, with limit and pass or fail; compares with the same MPIs
-#   --record   with --check: docs/benchmarks.md keeps the output
+#   --check    the figures this project holds itself to, or those of the parts named, with limit and pass or fail; compares with the same MPIs
+#   --record   with --check of everything: docs/benchmarks.md keeps the output
 #   --osu      programs that sweep over sizes print tables like those of the OSU micro-benchmarks
 #   --csv      writes the figures as CSV too, beside the JSON
 #   --quick    the smallest sizes for the shortest time: shows that everything runs, and no figure is worth reading
@@ -12,22 +12,10 @@ set -euo pipefail
 build="${1:?run.sh needs the build folder}" && shift
 here="$(dirname "${BASH_SOURCE[0]}")"
 source "$here/mpis.sh"
+source "$here/words.sh"
 results="$build/results"
 environments="$(dirname "$build")/peers"
-check='' record='' peers='' osu='' csv='' quick='' names=()
-for word in "$@"; do
-  case "$word" in
-    --check) check=yes ;;
-    --record) record=--record ;;
-    --peers) peers=yes ;;
-    --osu) osu=yes ;;
-    --csv) csv=yes ;;
-    --quick) quick=yes ;;
-    -*) echo "bench: no such option: $word (see ./run help)" >&2 && exit 1 ;;
-    *) names+=("$word") ;;
-  esac
-done
-[[ -z "$record" || -n "$check" ]] || { echo "bench: --record goes with --check" >&2 && exit 1; }
+read_words "$@"
 
 # MPI runs with its defaults, so that the peer is at its best. Only the permission for the superuser to launch is set.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -87,13 +75,13 @@ measure() {
   launch "$@" $(asked_of "$results/$file" "$2") || { echo "bench: $file ended with an error" >&2 && failed+=("$file"); }
 }
 
-# measure_with_each FILE RANKS OPTION...: averages in place beside every MPI that is there. The figures go to FILE.json for the distribution's Open
+# measure_with_each FILE RANKS OPTION...: collectives beside every MPI that is there. The figures go to FILE.json for the distribution's Open
 # MPI and to FILE_MPI.json for each other one.
 measure_with_each() {
   local file="$1" ranks="$2" mpi name program
   shift 2
-  measure "$file" "$ranks" collectives --collectives all_reduce "$@"
-  if built collectives_mpich; then measure "${file}_mpich" "$ranks" collectives_mpich --collectives all_reduce "$@"; fi
+  measure "$file" "$ranks" collectives "$@"
+  if built collectives_mpich; then measure "${file}_mpich" "$ranks" collectives_mpich "$@"; fi
   for mpi in "${mpis[@]}"; do
     name=$(field_of "$mpi" 1) program=collectives_mpich
     [[ "$name" != openmpi* ]] || program=collectives
@@ -101,7 +89,7 @@ measure_with_each() {
     if ! has_mpi "$environments" "$mpi" || ! built "$program"; then continue; fi
     echo "==== ${file}_$name: $program on $ranks ranks"
     # shellcheck disable=SC2046  # an option a word
-    launch_with "$environments/$name" "$mpi" "$ranks" "$build/benchmarks/$program" --collectives all_reduce "$@" $(asked_of "$results/${file}_$name" "$program") ||
+    launch_with "$environments/$name" "$mpi" "$ranks" "$build/benchmarks/$program" "$@" $(asked_of "$results/${file}_$name" "$program") ||
       { echo "bench: ${file}_$name ended with an error" >&2 && failed+=("${file}_$name"); }
   done
 }
@@ -144,24 +132,36 @@ compile_time() {
 }
 
 figures() {
-  local loops ranks
-  measure memory 2 memory --seconds 0.5
-  measure_with_each allreduce_2 2 --seconds 1
-  measure_with_each allreduce_4 4 --seconds 0.5
-  measure_with_each allreduce_8 8 --seconds 0.5
-  for loops in 1 2; do
-    for ranks in 2 4 8; do measure_with_each "allreduce_${ranks}_loops_$loops" "$ranks" --loops "$loops" --min 64KiB --factor 4 --seconds 2; done
-  done
-  measure halves 2 collectives --collectives all_reduce --type float,bfloat16,float16 --min 16MiB --seconds 4
-  measure fusion 2 fusion --seconds 8
-  measure engine 2 engine --seconds 4
-  measure engine_loops_1 2 engine --loops 1 --seconds 4 --idle 0
-  measure step 2 fusion --step --sets resnet50 --seconds 5
-  for ranks in 1 2; do
-    measure "optimizers_$ranks" "$ranks" optimizers --seconds 3
-    measure "optimizers_compiled_$ranks" "$ranks" optimizers_compiled --seconds 3
-  done
-  if [[ -z "$quick" ]]; then compile_time 3; fi
+  local loops ranks calls
+  if wanted allreduce; then
+    measure_with_each allreduce_2 2 --collectives all_reduce --seconds 1
+    for ranks in 4 8; do measure_with_each "allreduce_$ranks" "$ranks" --collectives all_reduce --seconds 0.5; done
+    for loops in 1 2; do
+      for ranks in 2 4 8; do
+        measure_with_each "allreduce_${ranks}_loops_$loops" "$ranks" --collectives all_reduce --loops "$loops" --min 64KiB --factor 4 --seconds 2
+      done
+    done
+  fi
+  # A look at all collectives takes as long as the rest: it is measured if it is named.
+  if [[ " ${names[*]} " == *" collectives "* ]]; then
+    for calls in back_to_back after_barrier until_last rewritten; do
+      for ranks in 2 4; do measure_with_each "collectives_${ranks}_$calls" "$ranks" --calls "$calls" --factor 4 --max 64MiB --seconds 0.2; done
+    done
+  fi
+  if wanted halves; then measure halves 2 collectives --collectives all_reduce --type float,bfloat16,float16 --min 16MiB --seconds 4; fi
+  if wanted engine; then
+    measure engine 2 engine --seconds 4
+    measure engine_loops_1 2 engine --loops 1 --seconds 4 --idle 0
+  fi
+  if wanted fusion; then
+    measure fusion 2 fusion --seconds 8
+    measure step 2 fusion --step --sets resnet50 --seconds 5
+    for ranks in 1 2; do
+      measure "optimizers_$ranks" "$ranks" optimizers --seconds 3
+      measure "optimizers_compiled_$ranks" "$ranks" optimizers_compiled --seconds 3
+    done
+  fi
+  if wanted compile_time && [[ -z "$quick" || -n "${names[*]}" ]]; then compile_time "$(chosen 5 1)"; fi
 }
 
 sweep() {
@@ -192,11 +192,11 @@ if [[ -n "$peers" ]]; then
   install_mpis "$environments"
 fi
 if [[ -n "$peers" && -z "$check" ]]; then
-  measure_with_each best_of 2 --factor 4 --seconds 0.5
+  measure_with_each best_of 2 --collectives all_reduce --factor 4 --seconds 0.5
   python3 "$here/best_of.py" "$results" best_of || failed+=(best_of)
 elif [[ -n "$check" ]]; then
   figures
-  python3 "$here/check.py" "$results" $record || failed+=(check)
+  python3 "$here/check.py" "$results" $record "${names[@]}" || failed+=(check)
   if [[ -n "$record" ]]; then
     "$(plotting_python)" "$here/report.py" --recorded "$here/../docs/benchmarks.md" "$here/../docs/images/benchmarks.svg" || failed+=(picture)
   fi

@@ -33,10 +33,19 @@ struct timing {
     int rounds = 0;
 };
 
-/// The duration of a measurement.
+/// How the calls of a round follow each other, and which time counts.
+enum class calls {
+    back_to_back,   ///< without a break, as in OSU's benchmarks: each rank's own time
+    after_barrier,  ///< each after a barrier: each rank's own time
+    until_last,     ///< the same: until the last rank has its result, on one machine's clock
+    rewritten       ///< after_barrier, with inputs that were written before the barrier
+};
+
+/// The duration of a measurement, and its calls.
 struct effort {
     double seconds = 1;  ///< for all candidates of one interleaving together
     int min_rounds = 5, max_rounds = 2000;
+    calls how = calls::back_to_back;
 };
 
 using clock = std::chrono::steady_clock;
@@ -65,21 +74,43 @@ struct samples {
     std::vector<double> round_means, single;
 };
 
-// All ranks start a collective together, and its calls follow each other without a break. So the
-// exit from a barrier does not hide a short call.
+// Replaces the times of this rank's calls by those from the first rank's entry to the last one's
+// exit.
 template <class Comm>
-void run_round(Comm& comm, const candidate& c, samples& s) {
-    comm.barrier();
-    const auto begin = clock::now();
-    auto last = begin;
-    for (int i = 0; i < s.calls_per_round; ++i) {
-        c.call();
-        const auto now = clock::now();
-        s.single.push_back(std::chrono::duration<double>(now - last).count());
-        last = now;
+void count_until_last(Comm& comm, std::vector<double>& entries, std::vector<double>& exits) {
+    const std::size_t n = entries.size();
+    const auto first = comm.allgather(entries).values, last = comm.allgather(exits).values;
+    for (std::size_t i = 0; i < first.size(); ++i) {
+        entries[i % n] = std::min(entries[i % n], first[i]);
+        exits[i % n] = std::max(exits[i % n], last[i]);
     }
-    s.round_means.push_back(std::chrono::duration<double>(last - begin).count() /
-                            s.calls_per_round);
+}
+
+// All ranks start a collective together. Back to back, the exit from a barrier does not hide a
+// short call.
+template <class Comm>
+void run_round(Comm& comm, const candidate& c, samples& s, calls how) {
+    const auto seconds = [] { return seconds_since(clock::time_point()); };
+    std::vector<double> entries, exits;
+    comm.barrier();
+    double now = seconds();
+    for (int i = 0; i < s.calls_per_round; ++i) {
+        if (how == calls::rewritten && c.prepare) c.prepare();
+        if (how != calls::back_to_back) {
+            comm.barrier();
+            now = seconds();
+        }
+        entries.push_back(now);
+        c.call();
+        exits.push_back(now = seconds());
+    }
+    if (how == calls::until_last) count_until_last(comm, entries, exits);
+    double sum = 0;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+        s.single.push_back(exits[i] - entries[i]);
+        sum += exits[i] - entries[i];
+    }
+    s.round_means.push_back(sum / s.calls_per_round);
 }
 
 // Returns the seconds of a call among several that follow each other.
@@ -153,7 +184,7 @@ std::vector<timing> interleave(Comm& comm, std::span<const candidate> candidates
                                // the order alternates, so that no candidate always follows the same
                                // one
                                : candidates.size() - 1 - i;
-            run_round(comm, candidates[c], seen[c]);
+            run_round(comm, candidates[c], seen[c], e.how);
         }
         // The measurement ends in time even if the machine turns out busier than at first.
         if (round + 1 >= e.min_rounds && slowest(comm, seconds_since(begin)) > e.seconds) break;
