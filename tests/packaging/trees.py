@@ -36,9 +36,15 @@ def own_suite():
     return words.get("VERSION_CODENAME", "stable").strip('"')
 
 
+def plain_environment():
+    """The environment without what ./run test gives its tests: a new tree has the compiler of its distribution."""
+    return {name: value for name, value in os.environ.items() if name not in ("CC", "CXX", "CXX_LD") and not name.startswith(("HVD_", "MESON", "NINJA", "OMPI_"))}
+
+
 def in_new_tree(suite, *hooks, packages=("ca-certificates",)):
     """Makes a tree, runs the hooks, in which "$1" is its folder, and removes it."""
-    run("mmdebstrap", "--variant=apt", f"--include={','.join(packages)}", *(f"--customize-hook={hook}" for hook in hooks), "--format=null", suite, "/dev/null")
+    run("mmdebstrap", "--variant=apt", f"--include={','.join(packages)}", *(f"--customize-hook={hook}" for hook in hooks), "--format=null", suite, "/dev/null",
+        env=plain_environment())
 
 
 def in_tree(command):
