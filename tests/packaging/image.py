@@ -20,6 +20,9 @@ import tempfile
 from recipes import python_with
 from trees import own_suite, require, run
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from control_group import control_group  # noqa: E402
+
 BASE, IMAGE = "localhost/hvd-test-base", "localhost/hvd-test"
 TRAIN = ["fashion_mnist", "--epochs", "1", "--limit", "12000"]
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
@@ -74,23 +77,6 @@ def without_ptrace():
     libc.prctl(38, 1, 0, 0, 0)
     if libc.prctl(22, 2, ctypes.byref(Filter(len(code) // 8, ctypes.addressof(program))), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "the filter of system calls is refused")
-
-
-@contextlib.contextmanager
-def control_group(mebibytes):
-    """A control group of so much memory, or None where the system lets nobody make one. Version 2, else version 1."""
-    top = pathlib.Path("/sys/fs/cgroup")
-    top, file = (top, "memory.max") if (top / "cgroup.controllers").exists() else (top / "memory", "memory.limit_in_bytes")
-    group = top / f"hvd-test-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / file).write_text(str(mebibytes << 20))
-    except OSError as reason:
-        print(f"no control group: {reason}")
-        yield None
-        return
-    yield group
-    group.rmdir()
 
 
 def inside(tree, script, group=None, is_traceable=True, **more):

@@ -13,8 +13,6 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
-
 
 def run(*command, **keywords):
     print("$", *command, flush=True)
