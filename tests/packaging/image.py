@@ -8,9 +8,11 @@ For the superuser. Set HVD_TEST_KEEP_IMAGE to keep the image localhost/hvd-test.
 
 import contextlib
 import ctypes
+import json
 import os
 import pathlib
 import platform
+import re
 import shutil
 import struct
 import subprocess
@@ -40,6 +42,11 @@ def output_of(*command, **keywords):
     return run(*command, stdout=subprocess.PIPE, text=True, **keywords).stdout
 
 
+def built(dockerfile, folder, tag, **arguments):
+    more = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
+    run("buildah", "bud", "-q", "--isolation", "chroot", *more, "-t", tag, "-f", dockerfile, folder, stdout=subprocess.DEVNULL)
+
+
 def image_by(dockerfile, source, work, tag):
     """Builds an image whose base is a new tree of this machine's release."""
     run("mmdebstrap", "--variant=apt", "--include=ca-certificates", own_suite(), work / "base.tar")
@@ -47,8 +54,7 @@ def image_by(dockerfile, source, work, tag):
     run("buildah", "add", "-q", base, work / "base.tar", "/", stdout=subprocess.DEVNULL)
     run("buildah", "commit", "-q", "--rm", base, BASE, stdout=subprocess.DEVNULL)
     (work / "base.tar").unlink()
-    run("buildah", "bud", "-q", "--isolation", "chroot", "--build-arg", f"BASE={BASE}", "--build-arg", f"JOBS={os.environ.get('HVD_JOBS', '')}",
-        "-t", tag, "-f", dockerfile, source, stdout=subprocess.DEVNULL)
+    built(dockerfile, source, tag, BASE=BASE, JOBS=os.environ.get("HVD_JOBS", ""))
 
 
 @contextlib.contextmanager
@@ -127,6 +133,26 @@ def judge_launchers(tree):
         assert "WRONG" in said and "Open MPI" in said, said
 
 
+def judge_own_trainer(source, work):
+    """The layer of docs/containers.md, with the program of the README."""
+    layer = re.search(r"^```text\n(FROM hvd\n.*?)^```$", (source / "docs/containers.md").read_text(), re.M | re.S)[1]
+    (work / "own").mkdir()
+    (work / "own/Dockerfile").write_text(layer.replace("FROM hvd", f"FROM {IMAGE}"))
+    (work / "own/train.cpp").write_text(re.search(r"^```cpp\n(#include <hvd/hvd.hpp>.*?)^```$", (source / "README.md").read_text(), re.M | re.S)[1])
+    built(work / "own/Dockerfile", work / "own", IMAGE + "-own")
+    with container_of(IMAGE + "-own") as (name, _):
+        said = output_of("buildah", "run", "--isolation", "chroot", name, *json.loads(re.search(r"^CMD (.*)$", layer, re.M)[1]))
+        assert sorted(said.splitlines()) == ["rank 0 of 2: 0.5", "rank 1 of 2: 0.5"], said
+
+
+def judge_pod(source):
+    """The image of a pod has a client of ssh, and an sshd that starts."""
+    built(source / "packaging/kubernetes/Dockerfile", source / "packaging/kubernetes", IMAGE + "-pod", BASE=IMAGE)
+    with container_of(IMAGE + "-pod") as (name, _):
+        for command in ("ssh -G node", "/usr/sbin/sshd -t", "fashion_mnist --help"):
+            run("buildah", "run", "--isolation", "chroot", name, *command.split(), stdout=subprocess.DEVNULL)
+
+
 def dockerfile(source, work):
     image_by(source / "Dockerfile", source, work, IMAGE)
     with container_of(IMAGE) as (name, tree):
@@ -134,6 +160,8 @@ def dockerfile(source, work):
         assert "2 ranks: test accuracy" in said, said
         judge_limits(tree)
         judge_launchers(tree)
+    judge_own_trainer(source, work)
+    judge_pod(source)
 
 
 def definition(source, work):
@@ -148,7 +176,7 @@ def definition(source, work):
 
 def remove_images():
     if "HVD_TEST_KEEP_IMAGE" not in os.environ:
-        for tag in (IMAGE, IMAGE + "-definition", BASE):
+        for tag in (IMAGE + "-own", IMAGE + "-pod", IMAGE, IMAGE + "-definition", BASE):
             subprocess.run(["buildah", "rmi", tag], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
