@@ -131,6 +131,23 @@ class Info(unittest.TestCase):
         self.assertEqual(check["facts"]["of this process"], "1")
         self.assertIn("--bind-to none", self.finding(check, "one core of")["remedy"])
 
+    def test_the_cores_that_share_a_cache(self):
+        own = min(os.sched_getaffinity(0))
+        cache = f"sys__devices__system__cpu__cpu{own}__cache__index"
+        root = self.files(**{f"{cache}2__level": "2\n", f"{cache}2__type": "Unified\n", f"{cache}2__shared_cpu_list": f"{own},{own + 64}\n",
+                             f"{cache}3__level": "3\n", f"{cache}3__type": "Unified\n", f"{cache}3__shared_cpu_list": f"{own}-{own + 7}\n"})
+        facts = self.checks("--only", "caches", "--sysroot", root)["caches"]["facts"]
+        self.assertEqual(facts["cores that share L2"], f"{own},{own + 64}")
+        self.assertEqual(facts["cores that share L3"], f"{own}-{own + 7}")
+
+    def test_a_system_that_tells_nothing(self):
+        checks = self.checks("--only", "cores,caches,memory,network", "--sysroot", self.folder)
+        for check, fact in (("cores", "of the host"), ("cores", "cores of NUMA nodes"), ("cores", "load"), ("memory", "of the host"), ("memory", "available"),
+                            ("memory", "large pages"), ("network", "machine")):
+            self.assertEqual(checks[check]["facts"][fact], "unknown", fact)
+        self.assertNotIn("common cache", str(checks["caches"]))
+        self.assertNotIn("of memory are left", str(checks["memory"]))
+
     def test_the_quota_of_a_control_group(self):
         root = self.files(sys__devices__system__cpu__online="0-1")
         group = root / "sys/fs/cgroup/cpu/job"
@@ -301,6 +318,14 @@ class Info(unittest.TestCase):
             (self.folder / name).write_text("")
         check = self.checks("--only", "mpi", LD_LIBRARY_PATH=str(self.folder))["mpi"]
         self.assertIn("ldconfig", self.finding(check, "the MPI library is not loaded")["remedy"])
+
+    @unittest.skipUnless(MPI, "this build has no MPI")
+    def test_a_copy_without_its_program_of_mpi(self):
+        shutil.copy(INFO, self.folder / "hvd-info")
+        ended = self.run_it([self.folder / "hvd-info", "--json", "--only", "mpi,ranks"])
+        for check in json.loads(ended.stdout)["checks"].values():
+            self.assertIn("hvd-info-mpi", self.finding(check, "is not there")["remedy"])
+        self.assertEqual(ended.returncode, 1)
 
     @unittest.skipUnless(MPI.startswith("Open"), "MPICH writes no files as it starts")
     def test_an_mpi_that_does_not_start(self):
