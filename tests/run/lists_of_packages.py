@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""packages.py SOURCE_ROOT: the set-up reads the lists of a distribution before it installs what these lists lack, as those of a new container do."""
+"""lists_of_packages.py SOURCE_ROOT: the set-up reads the lists of a distribution before it installs what these lists lack, as those of a new container do."""
 
 import os
 import pathlib
