@@ -36,6 +36,11 @@ mount --rbind /dev "$TREE/dev"
 mount -t tmpfs -o size=64m shm "$TREE/dev/shm"
 mount --bind /tmp "$TREE/tmp"
 """
+# Apptainer's images are read-only, but for /tmp.
+READ_ONLY = """mount --rbind "$TREE" "$TREE"
+mount -o remount,bind,ro "$TREE"
+if touch "$TREE/usr/file" 2>/dev/null; then exit 1; fi
+"""
 
 
 def output_of(*command, **keywords):
@@ -171,7 +176,7 @@ def definition(source, work):
     (work / "Dockerfile").write_text(f"ARG BASE\n{made}")
     image_by(work / "Dockerfile", source, work, IMAGE + "-definition")
     with container_of(IMAGE + "-definition") as (_, tree):
-        require_training(inside(tree, f'mpiexec.openmpi -n 2 chroot "$TREE" {" ".join(TRAIN)}'), "mpiexec outside, the image of the definition")
+        require_training(inside(tree, f'{READ_ONLY}mpiexec.openmpi -n 2 chroot "$TREE" {" ".join(TRAIN)}'), "mpiexec outside, the image of the definition, read-only")
 
 
 def remove_images():
