@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Fresh trees of distributions by mmdebstrap, and what is done in them. For the superuser, with the machine's own mirror.
+"""Fresh trees of distributions by mmdebstrap, and what is done in them. For the superuser, with Debian's mirror and Ubuntu's.
 
 trees.py demo SOURCE_ROOT SUITE: the demo and a few tests, as a newcomer runs them"""
 
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 
+UBUNTU = {"jammy": "22.04", "noble": "24.04"}
 TESTS = ["unit.version", "docs.links_lead_somewhere", "consumer.an_include_path_is_enough_for_threads"]
 
 
@@ -43,8 +44,9 @@ def plain_environment():
 
 def in_new_tree(suite, *hooks, packages=("ca-certificates",)):
     """Makes a tree, runs the hooks, in which "$1" is its folder, and removes it."""
-    run("mmdebstrap", "--variant=apt", f"--include={','.join(packages)}", *(f"--customize-hook={hook}" for hook in hooks), "--format=null", suite, "/dev/null",
-        env=plain_environment())
+    components = "main,universe" if suite in UBUNTU else "main"
+    run("mmdebstrap", "--variant=apt", f"--components={components}", f"--include={','.join(packages)}", *(f"--customize-hook={hook}" for hook in hooks), "--format=null", suite,
+        "/dev/null", env=plain_environment())
 
 
 def in_tree(command):
