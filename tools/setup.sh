@@ -27,7 +27,7 @@ packages() {
     dlib) where_known libdlib-dev ;;
     slurm) where_known munge slurm-client slurmctld slurmd ;;
     network) echo iproute2 ;;
-    packaging) where_known mmdebstrap buildah debhelper lintian ;;
+    packaging) where_known mmdebstrap buildah lintian ubuntu-keyring ubuntu-archive-keyring ;;
     sshd) where_known openssh-server openssh-client ;;
     python) echo python3 ;;
     venv) echo python3-venv python3-yaml ;;

@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import sys
 
-UBUNTU = {"jammy": "22.04", "noble": "24.04"}
+UBUNTU = ("jammy", "noble")  # 22.04 and 24.04
+KEYS_OF_UBUNTU = "/usr/share/keyrings/ubuntu-archive-keyring.gpg"
 TESTS = ["unit.version", "docs.links_lead_somewhere", "consumer.an_include_path_is_enough_for_threads"]
 
 
@@ -54,12 +55,18 @@ def in_tree(command):
 
 
 def demo(source, suite):
-    """A copy of the commit, as an archive has it."""
+    """A copy of the commit, as an archive has it, and the commands that docs/install.md has for the suite."""
     files = f'mkdir "$1/root/hvd" && git -C {source} archive HEAD | tar -x -C "$1/root/hvd"'
-    jobs = f"HVD_JOBS={os.environ.get('HVD_JOBS') or 2}"
-    in_new_tree(suite, files, in_tree(f"cd /root/hvd && {jobs} ./run demo --epochs 2"), in_tree(f"cd /root/hvd && {jobs} ./run test {' '.join(TESTS)}"))
+    jobs = f"export HVD_JOBS={os.environ.get('HVD_JOBS') or 2}"
+    # Its meson, g++ and clang are too old.
+    before = "apt-get update -qq; apt-get install -y -qq g++-12 python3-pip >/dev/null; pip install -q meson; export CXX=g++-12; " if suite == "jammy" else ""
+    tests = [] if suite == "jammy" else [in_tree(f"cd /root/hvd; {jobs}; ./run test {' '.join(TESTS)}")]
+    in_new_tree(suite, files, in_tree(f"cd /root/hvd; {jobs}; {before}./run demo --epochs 2"), *tests)
 
 
 if __name__ == "__main__":
     require(sys.argv[2], "mmdebstrap", "git")
+    if sys.argv[3] in UBUNTU and not os.path.exists(KEYS_OF_UBUNTU):
+        print("the keys of Ubuntu's archive are not installed")
+        sys.exit(77)
     {"demo": demo}[sys.argv[1]](*sys.argv[2:])
