@@ -27,7 +27,7 @@ packages() {
     dlib) where_known libdlib-dev ;;
     slurm) where_known munge slurm-client slurmctld slurmd ;;
     network) echo iproute2 ;;
-    packaging) where_known mmdebstrap buildah debhelper lintian ;;
+    packaging) where_known mmdebstrap buildah lintian ubuntu-keyring ubuntu-archive-keyring ;;
     sshd) where_known openssh-server openssh-client ;;
     python) echo python3 ;;
     venv) echo python3-venv python3-yaml ;;
@@ -65,6 +65,11 @@ newest_package() {
   echo "$1-$2"
 }
 
+# Prints those of the packages that apt's lists lack. apt-cache succeeds if it finds one of them, and takes g++ for a pattern.
+unlisted() {
+  comm -23 <(printf '%s\n' "$@" | sort -u) <(apt-cache show --no-all-versions "$@" 2>/dev/null | sed -n 's/^Package: //p' | sort -u)
+}
+
 missing() {
   local package
   for package in "$@"; do
@@ -95,7 +100,7 @@ need() {
     root=(sudo)
   fi
   # A fresh system knows no packages, an old one knows outdated ones; only then is it clear which ones there are.
-  if ! apt-cache show "${absent[@]}" >/dev/null 2>&1; then
+  if [[ -n "$(unlisted "${absent[@]}")" ]]; then
     "${root[@]}" apt-get -o DPkg::Lock::Timeout=300 update -qq
     mapfile -t absent < <(absent_of "$@")
   fi

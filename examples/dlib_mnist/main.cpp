@@ -121,6 +121,8 @@ std::optional<int> parse(int argc, char** argv, options& result) {
     return std::nullopt;
 }
 
+void say(const std::exception& error) { fmt::print(stderr, "dlib_mnist: {}\n", error.what()); }
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -130,8 +132,13 @@ int main(int argc, char** argv) try {
 #if HVD_HAS_MPI
     if (options.threads == 0) {
         hvd::mpi_environment environment{argc, argv};
-        auto world = hvd::communicator<hvd::mpi>::world();
-        train(world, options, data, test);
+        try {
+            auto world = hvd::communicator<hvd::mpi>::world();
+            train(world, options, data, test);
+        } catch (const std::exception& error) {
+            say(error);  // now, since the environment aborts the job before this reaches main
+            throw;
+        }
         return EXIT_SUCCESS;
     }
 #endif
@@ -139,6 +146,6 @@ int main(int argc, char** argv) try {
         train(comm, options, data, test);
     });
 } catch (const std::exception& error) {
-    fmt::print(stderr, "dlib_mnist: {}\n", error.what());
+    say(error);
     return EXIT_FAILURE;
 }

@@ -41,8 +41,8 @@ void run_on_threads(int ranks, const options& options) {
 void run_on_mpi(int& argc, char**& argv, const options& options) {
     const data data = load(options);
     hvd::mpi_environment environment{argc, argv};
-    auto world = hvd::communicator<hvd::mpi>::world();
     try {
+        auto world = hvd::communicator<hvd::mpi>::world();
         run(world, options, data);
     } catch (const std::exception& error) {
         say(error);  // now, since the environment aborts the job before this reaches main

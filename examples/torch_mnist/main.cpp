@@ -173,6 +173,8 @@ std::optional<int> parse(int argc, char** argv, options& result) {
     return std::nullopt;
 }
 
+void say(const std::exception& error) { fmt::print(stderr, "torch_mnist: {}\n", error.what()); }
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -187,9 +189,14 @@ int main(int argc, char** argv) try {
                              fashion_mnist::load_dataset(options.data, "t10k")};
     if (options.limit) data.train.limit(options.limit);
     hvd::mpi_environment environment{argc, argv};
-    auto comm = world::world();
-    run(comm, options, data);
+    try {
+        auto comm = world::world();
+        run(comm, options, data);
+    } catch (const std::exception& error) {
+        say(error);  // now, since the environment aborts the job before this reaches main
+        throw;
+    }
 } catch (const std::exception& error) {
-    fmt::print(stderr, "torch_mnist: {}\n", error.what());
+    say(error);
     return EXIT_FAILURE;
 }

@@ -110,6 +110,8 @@ std::optional<int> parse(int argc, char** argv, options& result) {
     return std::nullopt;
 }
 
+void say(const std::exception& error) { fmt::print(stderr, "word2vec: {}\n", error.what()); }
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -119,14 +121,19 @@ int main(int argc, char** argv) try {
 #if HVD_HAS_MPI
     if (options.threads == 0) {
         hvd::mpi_environment environment{argc, argv};
-        auto world = hvd::communicator<hvd::mpi>::world();
-        train(world, options, corpus);
+        try {
+            auto world = hvd::communicator<hvd::mpi>::world();
+            train(world, options, corpus);
+        } catch (const std::exception& error) {
+            say(error);  // now, since the environment aborts the job before this reaches main
+            throw;
+        }
         return EXIT_SUCCESS;
     }
 #endif
     hvd::run_threads(std::max(options.threads, 1),
                      [&](hvd::communicator<hvd::threads>& comm) { train(comm, options, corpus); });
 } catch (const std::exception& error) {
-    fmt::print(stderr, "word2vec: {}\n", error.what());
+    say(error);
     return EXIT_FAILURE;
 }

@@ -8,12 +8,17 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from control_group import control_group  # noqa: E402
+
 INFO = os.environ["HVD_INFO"]
 HVDRUN = os.environ["HVDRUN"]
-FAKE_GPU = os.environ["HVD_FAKE_GPU"]
+FAKE_GPU, FAKE_MPI = os.environ["HVD_FAKE_GPU"], os.environ["HVD_FAKE_MPI"]
+PAGE = pathlib.Path(os.environ["HVD_SOURCE"], "docs/questions.md").read_text()
 MPI = os.environ["HVD_MPI_VERSION"]  # "Open MPI 4.1.4", or nothing
 MPIEXEC = os.environ.get("HVD_MPIEXEC", "")
 MIB = 1 << 20
@@ -126,6 +131,23 @@ class Info(unittest.TestCase):
         self.assertEqual(check["facts"]["of this process"], "1")
         self.assertIn("--bind-to none", self.finding(check, "one core of")["remedy"])
 
+    def test_the_cores_that_share_a_cache(self):
+        own = min(os.sched_getaffinity(0))
+        cache = f"sys__devices__system__cpu__cpu{own}__cache__index"
+        root = self.files(**{f"{cache}2__level": "2\n", f"{cache}2__type": "Unified\n", f"{cache}2__shared_cpu_list": f"{own},{own + 64}\n",
+                             f"{cache}3__level": "3\n", f"{cache}3__type": "Unified\n", f"{cache}3__shared_cpu_list": f"{own}-{own + 7}\n"})
+        facts = self.checks("--only", "caches", "--sysroot", root)["caches"]["facts"]
+        self.assertEqual(facts["cores that share L2"], f"{own},{own + 64}")
+        self.assertEqual(facts["cores that share L3"], f"{own}-{own + 7}")
+
+    def test_a_system_that_tells_nothing(self):
+        checks = self.checks("--only", "cores,caches,memory,network", "--sysroot", self.folder)
+        for check, fact in (("cores", "of the host"), ("cores", "cores of NUMA nodes"), ("cores", "load"), ("memory", "of the host"), ("memory", "available"),
+                            ("memory", "large pages"), ("network", "machine")):
+            self.assertEqual(checks[check]["facts"][fact], "unknown", fact)
+        self.assertNotIn("common cache", str(checks["caches"]))
+        self.assertNotIn("of memory are left", str(checks["memory"]))
+
     def test_the_quota_of_a_control_group(self):
         root = self.files(sys__devices__system__cpu__online="0-1")
         group = root / "sys/fs/cgroup/cpu/job"
@@ -162,6 +184,14 @@ class Info(unittest.TestCase):
         group.mkdir(parents=True)
         (group / "memory.limit_in_bytes").write_text(f"{256 * MIB}\n")
         self.finding(self.checks("--only", "memory", "--sysroot", root)["memory"], "256 MiB of memory are left for 1 rank(s) of this host, by a")
+
+    def test_a_control_group_of_256_mib_of_the_kernel(self):
+        with control_group(256) as group:
+            if group is None:
+                self.skipTest("nobody may make a control group here")
+            check = self.checks("--only", "memory", before=lambda: (group / "cgroup.procs").write_text("0"))["memory"]
+        self.assertRegex(check["facts"]["limit of control group"], r"^256 MiB, \d+ MiB left$")
+        self.assertIn("--memory", self.finding(check, "by a control group's limit of 256 MiB")["remedy"])
 
     def test_small_shared_memory(self):
         for mib, verdict in ((4, "wrong"), (64, "note")):
@@ -209,7 +239,8 @@ class Info(unittest.TestCase):
         libraries_folder = self.folder / "libraries"
         shutil.rmtree(libraries_folder, ignore_errors=True)
         libraries_folder.mkdir()
-        (libraries_folder / "libnccl.so.2").write_text("")  # the system's is not found behind it
+        for name in ("libnccl.so.2", "libcudart.so.12", "libcudart.so.13"):
+            (libraries_folder / name).write_text("")  # the system's is not found behind it
         for name in libraries:
             (libraries_folder / name).unlink(missing_ok=True)
             (libraries_folder / name).symlink_to(FAKE_GPU)
@@ -269,6 +300,39 @@ class Info(unittest.TestCase):
         self.assertIn(size, self.finding(ranks, "each process is rank 0 of 1")["problem"])
 
     @unittest.skipUnless(MPI, "this build has no MPI")
+    def test_an_mpi_without_launchers_in_path(self):
+        check = self.checks("--only", "mpi", PATH=str(self.folder))["mpi"]
+        self.assertIn("to PATH", self.finding(check, "PATH has none of its launchers")["remedy"])
+        if MPI.startswith("Open MPI 4"):
+            self.assertIn("--prefix", self.finding(check, "orted is not in PATH")["remedy"])
+
+    def another_library(self, **more):
+        return {"LD_PRELOAD": FAKE_MPI, "HVD_TEST_MPI_LIBRARY": f"{MPI.rpartition(' ')[0]} 9.9.9, a fake", **more}
+
+    @unittest.skipUnless(MPI, "this build has no MPI")
+    def test_an_mpi_library_of_another_version_or_none(self):
+        check = self.checks("--only", "mpi", **self.another_library())["mpi"]
+        self.assertIn("LD_LIBRARY_PATH", self.finding(check, "the library that is loaded is")["remedy"])
+        listed = subprocess.run(["ldd", f"{INFO}-mpi"], stdout=subprocess.PIPE, text=True).stdout
+        for name in re.findall(r"\b(libmpi\w*\.so\.\d+) ", listed):
+            (self.folder / name).write_text("")
+        check = self.checks("--only", "mpi", LD_LIBRARY_PATH=str(self.folder))["mpi"]
+        self.assertIn("ldconfig", self.finding(check, "the MPI library is not loaded")["remedy"])
+
+    @unittest.skipUnless(MPI, "this build has no MPI")
+    def test_a_copy_without_its_program_of_mpi(self):
+        shutil.copy(INFO, self.folder / "hvd-info")
+        ended = self.run_it([self.folder / "hvd-info", "--json", "--only", "mpi,ranks"])
+        for check in json.loads(ended.stdout)["checks"].values():
+            self.assertIn("hvd-info-mpi", self.finding(check, "is not there")["remedy"])
+        self.assertEqual(ended.returncode, 1)
+
+    @unittest.skipUnless(MPI.startswith("Open"), "MPICH writes no files as it starts")
+    def test_an_mpi_that_does_not_start(self):
+        prefix = self.in_namespace(["-m"], f"mount -t tmpfs -o ro none {self.folder}")
+        self.assertIn("disk", self.finding(self.checks("--only", "ranks", prefix=prefix)["ranks"], "MPI does not start: ")["remedy"])
+
+    @unittest.skipUnless(MPI, "this build has no MPI")
     def test_the_ranks_of_another_mpi_as_it_starts_them(self):
         other = shutil.which("mpiexec.mpich" if MPI.startswith("Open") else "mpiexec.openmpi")
         if other is None:
@@ -295,13 +359,16 @@ class Info(unittest.TestCase):
         variable, more = ("OMPI_COMM_WORLD_RANK", ["--oversubscribe"]) if MPI.startswith("Open") else ("PMI_RANK", [])
         self.odd_rank([MPIEXEC, *more, "-n", "3"], variable)
 
-    def test_two_machines_of_one_name(self):
+    def two_machines_of_one_name(self):
         for rank in range(2):
             file = self.folder / f"{rank}/proc/sys/kernel/random/boot_id"
             file.parent.mkdir(parents=True)
             file.write_text(f"{rank}\n")
         script = 'exec "$1" --only network,ranks --sysroot "$2/$HVD_RANK"'
-        ended = self.run_it([HVDRUN, "-np", "2", "sh", "-c", script, "sh", INFO, self.folder])
+        return self.run_it([HVDRUN, "-np", "2", "sh", "-c", script, "sh", INFO, self.folder])
+
+    def test_two_machines_of_one_name(self):
+        ended = self.two_machines_of_one_name()
         self.assertEqual(ended.returncode, 1, ended.stdout)
         self.assertRegex(ended.stdout, r"WRONG  2 machines have the name \S+: ")
 
@@ -312,6 +379,48 @@ class Info(unittest.TestCase):
     def test_bytes_of_a_variable_that_are_no_text_do_no_harm(self):
         ended = subprocess.run([INFO, "--json", "--only", "variables"], stdout=subprocess.PIPE, env={**os.environb, b"NCCL_TOPO_FILE": b"\xff\xfe"})
         self.assertIn("\ufffd", json.loads(ended.stdout)["checks"]["variables"]["facts"]["NCCL_TOPO_FILE"])
+
+    # ---- the page
+
+    def ranks_of_two_libraries(self):
+        variable, more = ("OMPI_COMM_WORLD_RANK", ["--oversubscribe"]) if MPI.startswith("Open") else ("PMI_RANK", [])
+        script = f'if [ "${variable}" = 1 ]; then export LD_PRELOAD={FAKE_MPI}; fi; exec "$@"'
+        return self.run_it([MPIEXEC, *more, "-n", "2", "sh", "-c", script, "sh", INFO, "--only", "mpi,ranks"], **self.another_library(LD_PRELOAD="")).stdout
+
+    def said_in(self, section):
+        """The output in the set-up that a section of Horovod's page is about, or None where this build lacks its part."""
+        with_driver = ("libcuda.so.1", "libnccl.so.2")
+        of_gpu = {
+            "CUDA stub drivers": lambda: self.gpu("libcuda.so.1", HVD_TEST_CUDA_INIT="34"),
+            "libcudart.so.X.Y: cannot open shared object file": lambda: self.gpu(*with_driver),
+            "NCCL 2 is not found during installation": lambda: self.gpu("libcuda.so.1"),
+            "ncclAllReduce failed: invalid data type": lambda: self.gpu(*with_driver, HVD_TEST_NCCL_VERSION="21805"),
+            "Running out of memory": lambda: self.gpu(*with_driver, HVD_RANK="0", HVD_SIZE="3", HVD_LOCAL_RANK="0", HVD_LOCAL_SIZE="3"),
+            "failed to open CUDA IPC handle, within a process": lambda: self.gpu(*with_driver, HVD_TEST_CUDA_DEVICES="1", CUDA_VISIBLE_DEVICES="1"),
+        }
+        of_mpi = {
+            "MPI is not found during installation": lambda: self.checks("--only", "mpi", PATH=str(self.folder))["mpi"],
+            "invalid conversion from 'const void*' to 'void*'": lambda: self.checks("--only", "mpi", **self.another_library())["mpi"],
+            "bash: orted: command not found": lambda: self.checks("--only", "mpi", PATH=str(self.folder))["mpi"],
+            "FORCE-TERMINATE AT Data unpack would read past end of buffer": self.ranks_of_two_libraries,
+            "segmentation fault that mentions hwloc": lambda: self.checks("--only", "ranks", **self.another_library(HVD_TEST_MPI_CRASH="1"))["ranks"],
+        }
+        if section in of_mpi and not MPI.startswith("Open MPI 4"):
+            return None
+        check = {**of_gpu, **of_mpi, "failed to open CUDA IPC handle, between servers": lambda: self.two_machines_of_one_name().stdout}[section]()
+        if section.startswith("libcudart") and check["facts"]["compiled with CUDA"] == "none":
+            return None
+        return check if isinstance(check, str) else "\n".join(f["problem"] for f in check["findings"])
+
+    def test_each_section_of_horovods_page_is_told_as_ours_says(self):
+        rows = re.findall(r"^\| ([^|]*[^| ]) +\| `[\w-]+` \| ([^|]*[^| ]) +\|$", PAGE, re.M)
+        self.assertGreaterEqual(len(rows), 12)
+        for section, output in rows:
+            said = self.said_in(section)
+            pattern = re.sub(r"\d+(\\\.\d+)*", lambda _: r"[\d.]+", re.sub(r"node\d", lambda _: r"\S+", re.escape(output)))
+            with self.subTest(section=section):
+                if said is not None:
+                    self.assertRegex(said, pattern)
 
 
 if __name__ == "__main__":

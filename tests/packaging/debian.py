@@ -1,49 +1,55 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""debian.py SOURCE_ROOT BUILD_ROOT VERSION: the Debian packages are built from the source archive, lintian finds nothing, and in a new tree, where
-they are installed, debian/tests compiles and runs the README's programs."""
+"""debian.py SOURCE_ROOT BUILD_ROOT VERSION: the Debian packages are built from the source archive by the commands of docs/install.md in a new tree,
+which gets what the build asks for and no more. lintian finds nothing. In another new tree, where they are installed, debian/tests compiles and
+runs the README's programs."""
 
 import os
 import pathlib
-import shutil
-import subprocess
+import re
 import sys
 import tempfile
 
-from archive import made_archive, run, unpacked
+from archive import made_archive, run
 from trees import in_new_tree, in_tree, own_suite, require
 
-
-def build_dependencies(source):
-    """Installs them, as apt-get build-dep does for a folder."""
-    subprocess.run(["apt-get", "build-dep", "-y", "-qq", "--no-install-recommends", source], stdout=subprocess.DEVNULL, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, check=True)
+FRESH_LISTS = "export DEBIAN_FRONTEND=noninteractive; apt-get update -qq"
 
 
-def built_packages(archive, work, version):
-    shutil.copy(archive, work / f"hvd_{version}.orig.tar.xz")
-    tree = unpacked(archive, work, version)
-    build_dependencies(tree)
+def commands_of_the_page(source):
+    """Those that build, and the one that installs, for a superuser who is asked nothing."""
+    block = re.search(r"^```text\n(tar -xf hvd-.*?)^```$", pathlib.Path(source, "docs/install.md").read_text(), re.M | re.S)[1]
+    *build, install = block.replace("sudo apt-get", "apt-get -y -qq").splitlines()
+    assert " install " in install, block
+    return build, install
+
+
+def built_packages(archive, work, version, commands):
     jobs = os.environ.get("HVD_JOBS") or len(os.sched_getaffinity(0))
-    with open(work / "build.log", "w") as log:
-        if subprocess.run(["dpkg-buildpackage", "-us", "-uc"], cwd=tree, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "DEB_BUILD_OPTIONS": f"parallel={jobs}"}).returncode:
-            sys.exit((work / "build.log").read_text()[-6000:])
+    files = f'mkdir "$1/root/build" && cp {archive} "$1/root/build" && ln -s {archive.name} "$1/root/build/hvd_{version}.orig.tar.xz"'
+    build = " && ".join([f"export DEB_BUILD_OPTIONS=parallel={jobs}", *commands, "dpkg-buildpackage -S -us -uc"])
+    in_new_tree(own_suite(), files, in_tree(f"{FRESH_LISTS}; cd /root/build; ({build}) >log 2>&1 || {{ tail -n 100 log; exit 1; }}"), f'cp "$1"/root/build/*.* {work}',
+                packages=("ca-certificates", "xz-utils"))
 
 
 def main(source, build, version):
-    require(source, "mmdebstrap", "dpkg-buildpackage", "dh", "lintian")
+    require(source, "mmdebstrap", "lintian")
     archive, _ = made_archive(pathlib.Path(source), pathlib.Path(build), version)
+    commands, install = commands_of_the_page(source)
     with tempfile.TemporaryDirectory(prefix="hvd-debian-") as folder:
         work = pathlib.Path(folder)
-        built_packages(archive, work, version)
-        (changes,) = work.glob("*.changes")
-        run("lintian", "--allow-root", "--fail-on", "error,warning", changes)
-        install_and_test(work, source)
+        built_packages(archive, work, version, commands)
+        changes = sorted(work.glob("*.changes"))
+        assert len(changes) == 2, changes  # of the binary packages and of the source package
+        run("lintian", "--allow-root", "--fail-on", "error,warning", *changes)
+        install_and_test(work, source, install)
 
 
-def install_and_test(work, source):
-    in_new_tree(own_suite(), f'mkdir "$1/root/debs" && cp {work}/*.deb {source}/debian/tests/programs-of-the-readme "$1/root/debs"',
-                in_tree("apt-get update -qq; apt-get install -y -qq --no-install-recommends /root/debs/*.deb g++ mpi-default-bin python3 cmake pkg-config >/dev/null"),
+def install_and_test(work, source, install):
+    in_new_tree(own_suite(), f'mkdir -p "$1/root/debs/hvd" && cp {work}/*.deb {source}/debian/tests/programs-of-the-readme "$1/root/debs"',
+                in_tree(f"{FRESH_LISTS}; cd /root/debs/hvd; {install} >/dev/null"),
+                in_tree("apt-get install -y -qq --no-install-recommends g++ mpi-default-bin python3 cmake pkg-config >/dev/null"),
                 in_tree("/root/debs/programs-of-the-readme"))
 
 

@@ -76,6 +76,7 @@ class Files(unittest.TestCase):
             "README.md": re.search(r"^- Version (\S+)\. ", text_of("README.md"), re.M)[1],
         }
         self.assertEqual({name: VERSION for name in found}, found)
+        self.assertEqual({VERSION}, set(re.findall(r"\bhvd-(\d+\.\d+\.\d+)", text_of("docs/install.md"))))
 
     def test_cmake_takes_the_version_of_the_header(self):
         text = text_of("CMakeLists.txt")

@@ -8,9 +8,11 @@ For the superuser. Set HVD_TEST_KEEP_IMAGE to keep the image localhost/hvd-test.
 
 import contextlib
 import ctypes
+import json
 import os
 import pathlib
 import platform
+import re
 import shutil
 import struct
 import subprocess
@@ -19,6 +21,9 @@ import tempfile
 
 from recipes import python_with
 from trees import own_suite, require, run
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from control_group import control_group  # noqa: E402
 
 BASE, IMAGE = "localhost/hvd-test-base", "localhost/hvd-test"
 TRAIN = ["fashion_mnist", "--epochs", "1", "--limit", "12000"]
@@ -31,10 +36,20 @@ mount --rbind /dev "$TREE/dev"
 mount -t tmpfs -o size=64m shm "$TREE/dev/shm"
 mount --bind /tmp "$TREE/tmp"
 """
+# Apptainer's images are read-only, but for /tmp.
+READ_ONLY = """mount --rbind "$TREE" "$TREE"
+mount -o remount,bind,ro "$TREE"
+if touch "$TREE/usr/file" 2>/dev/null; then exit 1; fi
+"""
 
 
 def output_of(*command, **keywords):
     return run(*command, stdout=subprocess.PIPE, text=True, **keywords).stdout
+
+
+def built(dockerfile, folder, tag, **arguments):
+    more = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
+    run("buildah", "bud", "-q", "--isolation", "chroot", *more, "-t", tag, "-f", dockerfile, folder, stdout=subprocess.DEVNULL)
 
 
 def image_by(dockerfile, source, work, tag):
@@ -44,8 +59,7 @@ def image_by(dockerfile, source, work, tag):
     run("buildah", "add", "-q", base, work / "base.tar", "/", stdout=subprocess.DEVNULL)
     run("buildah", "commit", "-q", "--rm", base, BASE, stdout=subprocess.DEVNULL)
     (work / "base.tar").unlink()
-    run("buildah", "bud", "-q", "--isolation", "chroot", "--build-arg", f"BASE={BASE}", "--build-arg", f"JOBS={os.environ.get('HVD_JOBS', '')}",
-        "-t", tag, "-f", dockerfile, source, stdout=subprocess.DEVNULL)
+    built(dockerfile, source, tag, BASE=BASE, JOBS=os.environ.get("HVD_JOBS", ""))
 
 
 @contextlib.contextmanager
@@ -74,23 +88,6 @@ def without_ptrace():
     libc.prctl(38, 1, 0, 0, 0)
     if libc.prctl(22, 2, ctypes.byref(Filter(len(code) // 8, ctypes.addressof(program))), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "the filter of system calls is refused")
-
-
-@contextlib.contextmanager
-def control_group(mebibytes):
-    """A control group of so much memory, or None where the system lets nobody make one. Version 2, else version 1."""
-    top = pathlib.Path("/sys/fs/cgroup")
-    top, file = (top, "memory.max") if (top / "cgroup.controllers").exists() else (top / "memory", "memory.limit_in_bytes")
-    group = top / f"hvd-test-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / file).write_text(str(mebibytes << 20))
-    except OSError as reason:
-        print(f"no control group: {reason}")
-        yield None
-        return
-    yield group
-    group.rmdir()
 
 
 def inside(tree, script, group=None, is_traceable=True, **more):
@@ -135,10 +132,30 @@ def judge_launchers(tree):
     if shutil.which("mpiexec.mpich"):
         ended = inside(tree, f"mpiexec.mpich {program}")
         print(ended.stdout)
-        assert ended.returncode != 0 and "aborts the job" in ended.stdout, ended.stdout
+        assert ended.returncode != 0 and "the launcher is MPICH's or Intel MPI's" in ended.stdout, ended.stdout
         said = inside(tree, 'mpiexec.mpich -n 2 chroot "$TREE" hvd-info --only mpi,ranks').stdout
         print(said)
         assert "WRONG" in said and "Open MPI" in said, said
+
+
+def judge_own_trainer(source, work):
+    """The layer of docs/containers.md, with the program of the README."""
+    layer = re.search(r"^```text\n(FROM hvd\n.*?)^```$", (source / "docs/containers.md").read_text(), re.M | re.S)[1]
+    (work / "own").mkdir()
+    (work / "own/Dockerfile").write_text(layer.replace("FROM hvd", f"FROM {IMAGE}"))
+    (work / "own/train.cpp").write_text(re.search(r"^```cpp\n(#include <hvd/hvd.hpp>.*?)^```$", (source / "README.md").read_text(), re.M | re.S)[1])
+    built(work / "own/Dockerfile", work / "own", IMAGE + "-own")
+    with container_of(IMAGE + "-own") as (name, _):
+        said = output_of("buildah", "run", "--isolation", "chroot", name, *json.loads(re.search(r"^CMD (.*)$", layer, re.M)[1]))
+        assert sorted(said.splitlines()) == ["rank 0 of 2: 0.5", "rank 1 of 2: 0.5"], said
+
+
+def judge_pod(source):
+    """The image of a pod has a client of ssh, and an sshd that starts."""
+    built(source / "packaging/kubernetes/Dockerfile", source / "packaging/kubernetes", IMAGE + "-pod", BASE=IMAGE)
+    with container_of(IMAGE + "-pod") as (name, _):
+        for command in ("ssh -G node", "/usr/sbin/sshd -t", "fashion_mnist --help"):
+            run("buildah", "run", "--isolation", "chroot", name, *command.split(), stdout=subprocess.DEVNULL)
 
 
 def dockerfile(source, work):
@@ -148,6 +165,8 @@ def dockerfile(source, work):
         assert "2 ranks: test accuracy" in said, said
         judge_limits(tree)
         judge_launchers(tree)
+    judge_own_trainer(source, work)
+    judge_pod(source)
 
 
 def definition(source, work):
@@ -157,12 +176,12 @@ def definition(source, work):
     (work / "Dockerfile").write_text(f"ARG BASE\n{made}")
     image_by(work / "Dockerfile", source, work, IMAGE + "-definition")
     with container_of(IMAGE + "-definition") as (_, tree):
-        require_training(inside(tree, f'mpiexec.openmpi -n 2 chroot "$TREE" {" ".join(TRAIN)}'), "mpiexec outside, the image of the definition")
+        require_training(inside(tree, f'{READ_ONLY}mpiexec.openmpi -n 2 chroot "$TREE" {" ".join(TRAIN)}'), "mpiexec outside, the image of the definition, read-only")
 
 
 def remove_images():
     if "HVD_TEST_KEEP_IMAGE" not in os.environ:
-        for tag in (IMAGE, IMAGE + "-definition", BASE):
+        for tag in (IMAGE + "-own", IMAGE + "-pod", IMAGE, IMAGE + "-definition", BASE):
             subprocess.run(["buildah", "rmi", tag], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

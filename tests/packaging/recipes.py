@@ -13,8 +13,6 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
-
 
 def run(*command, **keywords):
     print("$", *command, flush=True)
@@ -51,12 +49,12 @@ def python_with(work, package):
 
 def by_conan(source, version, work):
     conan = python_with(work, "conan>=2,<3") / "conan"
-    sources = work / "hvd"  # Conan writes into the folder of the recipe
-    sources.mkdir()
-    for name in ("include", "LICENSE"):
-        (sources / name).symlink_to(source / name)
-    shutil.copytree(source / "packaging/conan", sources / "packaging/conan")
-    environment = {**os.environ, "CONAN_HOME": str(work / "home")}
+    sources = work / "hvd"  # Conan writes into the folder of the recipe, and follows no links
+    for name in ("include", "packaging/conan"):
+        shutil.copytree(source / name, sources / name)
+    shutil.copy(source / "LICENSE", sources)
+    # Conan looks at the compiler's name, and CMake takes its own, which may have ccache before it.
+    environment = {**os.environ, "CONAN_HOME": str(work / "home"), "CXX": os.environ["CXX"].split()[-1]}
     run(conan, "profile", "detect", env=environment, stdout=subprocess.DEVNULL)
     run(conan, "create", sources / "packaging/conan", "-s", "compiler.cppstd=20", "--no-remote", env=environment)
     run(conan, "list", f"hvd/{version}", env=environment)

@@ -28,6 +28,17 @@ core_list sharing(const system_files& files, int core, const std::string& level)
     return {};
 }
 
+// "0-7", or "0,64" where the numbers do not follow one another.
+std::string list_text(const core_list& cores) {
+    std::string text;
+    for (std::size_t first = 0, last = 0; first < cores.size(); first = ++last) {
+        while (last + 1 < cores.size() && cores[last + 1] == cores[last] + 1) ++last;
+        text += (text.empty() ? "" : ",") + std::to_string(cores[first]);
+        if (last > first) text += "-" + std::to_string(cores[last]);
+    }
+    return text;
+}
+
 // "0-1 2-3", the groups of cores that share a cache.
 std::string groups_text(const system_files& files, const core_list& own, const std::string& level) {
     std::map<core_list, bool> groups;
@@ -38,8 +49,7 @@ std::string groups_text(const system_files& files, const core_list& own, const s
     int shown = 0;
     for (const auto& [group, _] : groups) {
         if (++shown > 8) return text + " and " + std::to_string(groups.size() - 8) + " more";
-        text += (text.empty() ? "" : " ") + std::to_string(group.front());
-        if (group.size() > 1) text += "-" + std::to_string(group.back());
+        text += (text.empty() ? "" : " ") + list_text(group);
     }
     return text;
 }
@@ -73,7 +83,7 @@ double line_time(int first, int second) {
 }
 
 // The first core with the nearest and with the farthest other one, as the caches tell: neighbours
-// of L2, of L3, and those without a common cache.
+// of L2, of L3, and those without a common cache. Where the system tells no cache, any other core.
 std::vector<std::pair<std::string, int>> partners(const system_files& files, const core_list& own) {
     std::vector<std::pair<std::string, int>> result;
     const core_list near = sharing(files, own[0], "2"), far = sharing(files, own[0], "3");
@@ -85,9 +95,10 @@ std::vector<std::pair<std::string, int>> partners(const system_files& files, con
         if (core == own[0]) continue;
         bool& is_found = has(near, core) ? has_l2 : has(far, core) ? has_l3 : has_none;
         if (std::exchange(is_found, true)) continue;
-        result.emplace_back(has(near, core)  ? "a common L2"
-                            : has(far, core) ? "a common L3"
-                                             : "no common cache",
+        result.emplace_back(has(near, core)               ? ", by a common L2"
+                            : has(far, core)              ? ", by a common L3"
+                            : near.empty() && far.empty() ? ""
+                                                          : ", by no common cache",
                             core);
     }
     return result;
@@ -105,8 +116,7 @@ check_report check_caches(const context& c) {
     if (own.size() < 2 || c.place.local_rank > 0) return report;
     for (const auto& [how, core] : partners(c.files, own)) {
         char text[96];
-        std::snprintf(text, sizeof text, "%.0f ns one way, by %s", line_time(own[0], core),
-                      how.c_str());
+        std::snprintf(text, sizeof text, "%.0f ns one way%s", line_time(own[0], core), how.c_str());
         report.add("line " + std::to_string(own[0]) + " to " + std::to_string(core), text);
     }
     return report;

@@ -72,13 +72,14 @@ check_report check_cores(const context& c) {
     const int online = int(numbers_of(c.files.read("/sys/devices/system/cpu/online")).size());
     const int own = int(allowed_cores().size());
     const double quota = cores_of_quota(c.files);
-    report.add_common("of the host", std::to_string(online));
+    report.add_common("of the host", online == 0 ? "" : std::to_string(online));
     report.add_common("of this process", std::to_string(own));
     report.add_common("quota of control group", quota > 0 ? decimal(quota) + " cores" : "none");
     report.add("cores of NUMA nodes", cores_of_nodes(c.files));
-    const double load = std::atof(c.files.read("/proc/loadavg").c_str());
-    report.add("load", decimal(load) + " in the last minute");
-    if (c.place.is_alone() && load > online)
+    const std::string loads = c.files.read("/proc/loadavg");
+    const double load = std::atof(loads.c_str());
+    report.add("load", loads.empty() ? "" : decimal(load) + " in the last minute");
+    if (c.place.is_alone() && online > 0 && load > online)
         report.note("other programs keep this host busy: " + decimal(load) + " threads want its " +
                         std::to_string(online) + " cores, and times of the self-test say little",
                     "end them, or measure when they have ended");

@@ -109,7 +109,7 @@ void add_devices(check_report& report, const driver& d) {
 
 void judge_visibility(check_report& report, const context& c, const driver& d, int gpus) {
     const char* const chosen = std::getenv("CUDA_VISIBLE_DEVICES");
-    if (chosen != nullptr) report.add("CUDA_VISIBLE_DEVICES", chosen);
+    if (chosen != nullptr) report.add("CUDA_VISIBLE_DEVICES", *chosen == 0 ? "(empty)" : chosen);
     if (chosen != nullptr && *chosen != 0 && d.devices == 0 && gpus > 0)
         report.wrong("CUDA_VISIBLE_DEVICES is " + std::string(chosen) +
                          ", which hides all GPUs of this host",

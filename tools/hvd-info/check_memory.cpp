@@ -101,7 +101,7 @@ void judge_shared_memory(check_report& report, const system_files& files) {
 
 std::string chosen_of(const std::string& list) {  // "always [madvise] never"
     const std::size_t open = list.find('['), close = list.find(']');
-    return close == std::string::npos ? "?" : list.substr(open + 1, close - open - 1);
+    return close == std::string::npos ? "" : list.substr(open + 1, close - open - 1);
 }
 
 }  // namespace
@@ -112,8 +112,9 @@ check_report check_memory(const context& c) {
     judge_shared_memory(report, c.files);
     const std::string folder = "/sys/kernel/mm/transparent_hugepage/";
     const std::string pages = chosen_of(c.files.read(folder + "enabled"));
-    report.add_common("large pages", pages + ", of shared memory " +
-                                         chosen_of(c.files.read(folder + "shmem_enabled")));
+    const std::string shared = chosen_of(c.files.read(folder + "shmem_enabled"));
+    report.add_common("large pages",
+                      pages + (shared.empty() ? "" : ", of shared memory " + shared));
     if (pages == "never")
         report.note("large pages are off: large tensors take more time in shared memory",
                     "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");

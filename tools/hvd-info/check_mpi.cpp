@@ -70,6 +70,7 @@ void judge_launchers(check_report& report, const std::string& compiled) {
 
 // The library that the loader finds may be another one than that of the header.
 void judge_library(check_report& report, const std::string& compiled) {
+    if (!has_mpi_program(report)) return;
     const child_end end = run_mpi_program({"--library"}, 20);
     const std::string said = end.output.substr(0, end.output.find('\n'));
     if (!end.is_good()) {

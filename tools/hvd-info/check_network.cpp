@@ -91,7 +91,8 @@ void judge_host_name(check_report& report, const system_files& files) {
     try {
         std::string addresses;
         for (const auto& one : hvd::detail::resolve(name.c_str(), "the system"))
-            if (const std::string text(one.print()); addresses.find(text) == std::string::npos)
+            if (const std::string text(one.print());
+                (" " + addresses + " ").find(" " + text + " ") == std::string::npos)
                 addresses += (addresses.empty() ? "" : " ") + text;
         report.add("it resolves to", addresses);
     } catch (const hvd::error&) {

@@ -62,12 +62,14 @@ void take(const mpi_answer& answer, const context& c, gathered& result) {
 
 // MPI also starts without a launcher, as a job of one: that shows whether it can.
 void gather_by_mpi(const context& c, const rank_report& own, gathered& result) {
+    result.have_met = !c.place.is_of_mpi();
+    if (!has_mpi_program(result.meeting)) return;
     const child_end end = run_mpi_program({}, 60, to_text(own));
     if (end.is_good()) {
+        result.have_met = true;
         take(read_answer(end.output), c, result);
         return;
     }
-    result.have_met = !c.place.is_of_mpi();
     result.meeting.wrong("MPI does not start: " + end.reason(),
                          "look at the checks of disk, network and mpi first; the MPI's own words "
                          "come with: " +

@@ -29,12 +29,13 @@ struct check_report {
     std::vector<fact> facts;
     std::vector<finding> findings;
 
-    void add(const std::string& fact_name, const std::string& value) {
-        facts.push_back({fact_name, value, false});
+    // An empty value is one that the system does not tell.
+    void add(const std::string& fact_name, const std::string& value, bool is_same_on_all = false) {
+        facts.push_back({fact_name, value.empty() ? "unknown" : value, is_same_on_all});
     }
     // A fact that all ranks should have in common.
     void add_common(const std::string& fact_name, const std::string& value) {
-        facts.push_back({fact_name, value, true});
+        add(fact_name, value, true);
     }
     void note(const std::string& problem, const std::string& remedy) {
         findings.push_back({verdict::note, problem, remedy});

@@ -80,6 +80,7 @@ std::vector<int> numbers_of(const std::string& list) {
 }
 
 std::string bytes_text(double bytes) {
+    if (bytes < 0) return "unknown";
     static constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     int unit = 0;
     for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;

@@ -30,6 +30,7 @@ private:
 // The numbers of a list as the kernel writes it: "0-3,8".
 std::vector<int> numbers_of(const std::string& list);
 
-std::string bytes_text(double bytes);  // "256 MiB"
+// "256 MiB", or "unknown" for a negative number.
+std::string bytes_text(double bytes);
 
 }  // namespace hvd_info
