@@ -11,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -113,6 +114,20 @@ class DataService(ServiceTest):
         self.assertTrue(any(trainer.poll() is None for trainer in trainers))
         os.kill(children_of(service[0])[0], signal.SIGKILL)  # its rank ends, and the dispatcher with it
         self.finish(trainers, begun)
+
+    def test_a_stopped_worker_is_left_to_itself(self):
+        service = self.start_service(3, "--progress")
+        trainers = self.start_trainers(2, milliseconds=5)
+        self.wait_for_workers(service[0], 3)
+        begun = {rank: self.lines_of(trainer, 20) for rank, trainer in enumerate(trainers)}
+        (stopped,) = children_of(service[1])
+        os.kill(stopped, signal.SIGSTOP)
+        # A worker has 60 s for an answer, and this test less.
+        limit = threading.Timer(PATIENCE / 2, lambda: [trainer.kill() for trainer in trainers])
+        limit.start()
+        self.finish(trainers, begun)
+        limit.cancel()
+        print(f"longest wait for a batch: {max(self.longest_wait(rank) for rank in range(2)):.1f} s")
 
     def test_random_kills_of_workers_and_dispatchers_change_nothing(self):
         stalls = {f"{kind} of {workers}": [] for workers in ("several workers", "one worker") for kind in ("worker", "dispatcher")}
