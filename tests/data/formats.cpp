@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -243,6 +244,79 @@ TEST_CASE("the files of a tar archive with one key are a sample") {
     CHECK(data::tar_samples(file("empty.tar", tar_archive().ended())).size() == 0);
     // Not even an archive without files is empty: it ends with blocks of zeros.
     CHECK_THROWS_AS(data::tar_samples(file("none.tar", "")), data::file_error);
+}
+
+namespace {
+
+// Gives a file the time of its last change, a minute or more ago.
+void age(const std::string& path, int minutes) {
+    const auto now = std::filesystem::file_time_type::clock::now();
+    std::filesystem::last_write_time(path, now - std::chrono::minutes(minutes));
+}
+
+// Changes a byte, and leaves the time of the last change as it was.
+void change(const std::string& path, std::size_t at, char to) {
+    const auto time = std::filesystem::last_write_time(path);
+    {
+        std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+        file.seekp(std::streamoff(at));
+        file.put(to);
+    }
+    std::filesystem::last_write_time(path, time);
+}
+
+}  // namespace
+
+TEST_CASE("the index of a tar archive is made once, beside it, and anew when the archive changes") {
+    const files file;
+    tar_archive archive;
+    archive.file("1.jpg", "picture").file("1.cls", "7").file("2.jpg", "other");
+    const std::string path = file("set.tar", archive.ended()), index = path + ".hvd-index";
+    const auto is_right = [&] {
+        const data::tar_samples samples(path);
+        return samples.size() == 2 && samples.read(0).key == "1" &&
+               text_of(samples.read(0)["jpg"]) == "picture" &&
+               text_of(samples.read(0)["cls"]) == "7" && text_of(samples.read(1)["jpg"]) == "other";
+    };
+    const auto is_refused = [&] {
+        CHECK_THROWS_AS(data::tar_samples{path}, data::file_error);
+        return true;
+    };
+    CHECK(is_right());
+    CHECK_FALSE(std::filesystem::exists(index));  // it may change again in the same moment
+    age(path, 5);
+    CHECK(is_right());
+    REQUIRE(std::filesystem::exists(index));
+    CHECK(std::filesystem::status(index).permissions() ==
+          std::filesystem::status(path).permissions());
+    change(path, 512 + 512 + 3, 'X');  // the second header, which nobody reads again
+    CHECK(is_right());
+    age(path, 4);  // then the archive is another one
+    CHECK(is_refused());
+    file("set.tar", archive.ended());
+    age(path, 3);
+    CHECK(is_right());
+    // each byte of the index counts, and a part of it is none
+    const auto bytes = std::filesystem::file_size(index);
+    for (std::size_t at = 0; at < bytes; ++at) {
+        char was = 0;
+        {
+            std::ifstream kept(index, std::ios::binary);
+            kept.seekg(std::streamoff(at));
+            kept.get(was);
+        }
+        change(index, at, char(was ^ 1));
+        CHECK(is_right());
+        change(index, at, was);
+        std::filesystem::resize_file(index, at);
+        CHECK(is_right());  // and it is made again
+        CHECK(std::filesystem::file_size(index) == bytes);
+    }
+    std::filesystem::remove(index);
+    std::filesystem::create_directories(index + "/full");  // no place for it
+    CHECK(is_right());
+    for (const auto& entry : std::filesystem::directory_iterator(file.folder.path()))
+        CHECK(entry.path().string().find(".hvd-index.") == std::string::npos);
 }
 
 TEST_CASE("names of tar archives may be long, in each of the forms, and sizes in base 256") {

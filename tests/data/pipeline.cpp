@@ -236,6 +236,20 @@ TEST_CASE("an empty source has no batches") {
     }
 }
 
+TEST_CASE("a fingerprint does not follow the path by which a compiler found a header") {
+    const auto of = [](std::string_view name) {
+        std::uint64_t fingerprint = hvd::detail::empty_fingerprint;
+        hvd::detail::mix_type_name(fingerprint, name);
+        return fingerprint;
+    };
+    const std::uint64_t here = of("map<int, (lambda at pipeline.hpp:22:7)>");
+    CHECK(of("map<int, (lambda at /home/me/common/pipeline.hpp:22:7)>") == here);
+    CHECK(of("map<int, (lambda at ../common/pipeline.hpp:22:7)>") == here);
+    CHECK(of("map<int, (lambda at ../common/pipeline.hpp:22:8)>") != here);
+    CHECK(of("map<int, (lambda at ../common/other.hpp:22:7)>") != here);
+    CHECK(of("map<long, (lambda at pipeline.hpp:22:7)>") != here);
+}
+
 TEST_CASE("a fingerprint follows types, options and the user's version") {
     const auto numbers = numbers_below(10);
     const auto twice = [](int i) { return 2 * i; };

@@ -291,6 +291,34 @@ TEST_CASE("a worker that takes longer than the timeout is asked no more, and ano
     CHECK(all == numbers_below(20));
 }
 
+TEST_CASE("a worker that hangs is left to itself, and asked again when it goes on") {
+    std::atomic<bool> hangs = false, goes_on = false;
+    const auto batches = data::from(numbers_below(4000)) | data::map([&](int i) {
+                             if (i == 100 && hangs.exchange(false))
+                                 while (!goes_on) std::this_thread::sleep_for(1ms);
+                             return i;
+                         }) |
+                         data::batch(2);
+    data::service_config config = data::service_config::make(0, 0);
+    config.timeout = 600s;  // this test ends long before it
+    const data::service_worker one(batches, config), two(batches, config), three(batches, config);
+    for (const auto* each : {&one, &two, &three})
+        config.worker_addresses.push_back("127.0.0.1:" + std::to_string(each->port()));
+    const auto remote = batches | data::send_to_data_service(config, 0, 1) | data::prefetch(6);
+    REQUIRE(becomes_true([&] { return remote.statistics().workers == 3; }));
+    data::loader expected(batches, hvd::part{});
+    data::loader loader(remote);
+    const auto all = batches_of(expected, 0);
+    hangs = true;
+    CHECK(batches_of(loader, 0) == all);
+    CHECK(remote.statistics().asked_again >= 1);
+    CHECK(remote.statistics().asked_again < 20);  // it had two requests, and gets no more
+    goes_on = true;
+    const auto least_made = [&] { return std::min({one.made(), two.made(), three.made()}); };
+    CHECK(least_made() < 200);
+    CHECK(becomes_true([&] { return batches_of(loader, 0) == all && least_made() > 200; }));
+}
+
 TEST_CASE("the statistics tell who waits for whom") {
     const auto slow = [](int milliseconds) {
         return data::from(numbers_below(10)) | data::map([milliseconds](int i) {

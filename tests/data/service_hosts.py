@@ -42,9 +42,12 @@ class Hosts(ServiceTest):
         """Cuts the cable of host 1 while a trainer on host 0 asks ranks on hosts."""
         service = [self.start_rank(rank, 2, "--progress", host=host) for rank, host in enumerate(hosts)]
         self.wait_for_workers(service[0], 2)
-        trainers = self.start_trainers(1, milliseconds=5)
+        trainers = self.start_trainers(1, milliseconds=20)
         begun = {0: self.lines_of(trainers[0], 50)}
         self.lab.cut(1)
+        # Others make the batches of a late worker, and a lost one is let go.
+        wait_until(lambda: not is_connected(trainers[0].pid, self.lab.address(1)), "the trainer leaves the host that is gone")
+        self.assertIsNone(trainers[0].poll())
         # The service waits for answers of a worker for 60 s, and this test for less.
         limit = threading.Timer(PATIENCE / 2, trainers[0].kill)
         limit.start()

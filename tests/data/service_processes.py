@@ -9,12 +9,14 @@ import random
 import re
 import signal
 import stat
+import struct
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
-from services import COMPUTE, PATIENCE, TRAINER, WORKER, ServiceTest, children_of, environment, wait_for_end, wait_until
+from services import COMPUTE, PATIENCE, TRAINER, WORKER, ServiceTest, children_of, environment, expected, wait_for_end, wait_until
 
 HVDRUN = os.environ.get("HVDRUN")
 SPARK = pathlib.Path(os.environ["HVD_COMPUTE_SPARK"])
@@ -113,6 +115,47 @@ class DataService(ServiceTest):
         self.assertTrue(any(trainer.poll() is None for trainer in trainers))
         os.kill(children_of(service[0])[0], signal.SIGKILL)  # its rank ends, and the dispatcher with it
         self.finish(trainers, begun)
+
+    def test_a_stopped_worker_is_left_to_itself(self):
+        service = self.start_service(3, "--progress")
+        trainers = self.start_trainers(2, milliseconds=5)
+        self.wait_for_workers(service[0], 3)
+        begun = {rank: self.lines_of(trainer, 20) for rank, trainer in enumerate(trainers)}
+        (stopped,) = children_of(service[1])
+        os.kill(stopped, signal.SIGSTOP)
+        # A worker has 60 s for an answer, and this test less.
+        limit = threading.Timer(PATIENCE / 2, lambda: [trainer.kill() for trainer in trainers])
+        limit.start()
+        self.finish(trainers, begun)
+        limit.cancel()
+        print(f"longest wait for a batch: {max(self.longest_wait(rank) for rank in range(2)):.1f} s")
+
+    def test_trainers_that_are_killed_go_on_in_the_epoch_with_another_number_of_ranks(self):
+        self.start_service(2)
+        done = 0
+        for size in (1, 3, 2, 1, 2, 3):
+            state = self.times / f"state of {size} after {done}"
+            if done:
+                state.write_bytes(last.read_bytes())
+            states = [state] + [state.with_suffix(f".{rank}") for rank in range(1, size)]
+            for other in states[1:]:
+                if done:
+                    other.write_bytes(state.read_bytes())
+            trainers = [self.start_trainer(rank, size, HVD_TEST_STATE=states[rank]) for rank in range(size)]
+            lines = [self.lines_of(trainer, 45) for trainer in trainers]
+            for trainer in trainers:
+                trainer.kill()
+            for rank, trainer in enumerate(trainers):
+                lines[rank] += trainer.stdout.read().splitlines(keepends=True)
+                trainer.wait()
+                whole = expected(rank, size).splitlines(keepends=True)[done:]
+                self.assertEqual(lines[rank], whole[:len(lines[rank])])
+            # Rank 0 keeps its position behind each line, and may be killed between these.
+            _, epoch, samples = struct.unpack("QQQ", state.read_bytes())
+            at, last = (epoch * 4000 + samples) // 20, state
+            self.assertIn(done + len(lines[0]) - at, (0, 1))
+            done = at
+        self.assertTrue(200 < done <= 400, done)
 
     def test_random_kills_of_workers_and_dispatchers_change_nothing(self):
         stalls = {f"{kind} of {workers}": [] for workers in ("several workers", "one worker") for kind in ("worker", "dispatcher")}

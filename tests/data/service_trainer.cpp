@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -45,10 +46,39 @@ private:
     std::FILE* file_;
 };
 
+// The position behind the last batch, in the file that HVD_TEST_STATE names. A trainer that finds
+// one there goes on from it.
+class kept_position {
+public:
+    template <class Loader>
+    void resume(Loader& loader) const {
+        data::loader_state at;
+        if (std::ifstream file(path_, std::ios::binary);
+            file.read(reinterpret_cast<char*>(&at), sizeof at))
+            loader.resume(at);
+    }
+    void keep(const data::loader_state& at) const {
+        if (path_.empty()) return;
+        const std::string whole = path_ + ".new";
+        std::ofstream(whole, std::ios::binary)
+            .write(reinterpret_cast<const char*>(&at), sizeof at);
+        std::filesystem::rename(whole, path_);
+    }
+
+private:
+    static std::string path_in_environment() {
+        const char* const path = std::getenv("HVD_TEST_STATE");
+        return path == nullptr ? "" : path;
+    }
+    std::string path_ = path_in_environment();
+};
+
 template <class Loader>
 void print_epochs(Loader& loader, std::chrono::milliseconds each = {}) {
     moments came;
-    for (std::uint64_t epoch = 0; epoch < 2; ++epoch)
+    const kept_position kept;
+    kept.resume(loader);
+    for (std::uint64_t epoch = loader.state().epoch; epoch < 2; ++epoch)
         for (const data::ragged_rows<int>& batch : loader.epoch(epoch)) {
             came.note();
             std::uint64_t content = 0;
@@ -56,6 +86,7 @@ void print_epochs(Loader& loader, std::chrono::milliseconds each = {}) {
             std::printf("%llu %zu %016llx\n", static_cast<unsigned long long>(epoch), batch.size(),
                         static_cast<unsigned long long>(content));
             std::fflush(stdout);
+            kept.keep(loader.state());
             std::this_thread::sleep_for(each);
         }
 }

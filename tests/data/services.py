@@ -87,9 +87,9 @@ class ServiceTest(unittest.TestCase):
     def start_service(self, size, *options):
         return [self.start_rank(rank, size, *options) for rank in range(size)]
 
-    def start_trainer(self, number, size, milliseconds=0):
+    def start_trainer(self, number, size, milliseconds=0, **variables):
         """Starts a trainer that takes so long for a batch. It notes in a file when its batches came. Of several trainings, each of so many ranks, it is the one of that number."""
-        return self.start(TRAINER, number % size, size, self.config, milliseconds, HVD_TEST_TIMES=self.times / str(number))
+        return self.start(TRAINER, number % size, size, self.config, milliseconds, HVD_TEST_TIMES=self.times / str(number), **variables)
 
     def start_trainers(self, size, milliseconds=0, trainings=1):
         return [self.start_trainer(number, size, milliseconds) for number in range(size * trainings)]

@@ -531,6 +531,44 @@ void read_tar(FuzzedDataProvider& from) {
     }
 }
 
+// An index beside an archive, whose head is right, so that the rest of it is looked at.
+void read_tar_index(FuzzedDataProvider& from) {
+    constexpr std::uint64_t archive_bytes = 4096;
+    write(std::string(archive_bytes, '\0'));
+    const auto list = [&](auto make) {
+        std::vector<decltype(make())> all(from.ConsumeIntegralInRange<std::size_t>(0, 4));
+        for (auto& each : all) each = make();
+        return all;
+    };
+    const auto number = [&] {
+        return from.ConsumeBool() ? from.ConsumeIntegralInRange<std::uint64_t>(0, 4)
+                                  : from.ConsumeIntegral<std::uint64_t>();
+    };
+    const auto word = [&] { return from.ConsumeRandomLengthString(9); };
+    std::vector<std::byte> rest;
+    for (int i = 0; i < 2; ++i)
+        hvd::serializer<std::vector<std::string>>::write(rest, list(word));
+    for (int i = 0; i < 3; ++i)
+        hvd::serializer<std::vector<std::uint64_t>>::write(rest, list(number));
+    if (from.ConsumeBool()) rest.resize(from.ConsumeIntegralInRange<std::size_t>(0, rest.size()));
+    const std::string_view text(reinterpret_cast<const char*>(rest.data()), rest.size());
+    std::uint64_t fingerprint = hvd::detail::empty_fingerprint;
+    hvd::detail::mix(fingerprint, text);
+    const std::int64_t changed = hvd::detail::input_file(path()).changed();
+    const std::string index = path() + ".hvd-index";
+    std::ofstream(index, std::ios::binary)
+        .write("hvdtar1\n", 8)
+        .write(reinterpret_cast<const char*>(&archive_bytes), 8)
+        .write(reinterpret_cast<const char*>(&changed), 8)
+        .write(reinterpret_cast<const char*>(&fingerprint), 8)
+        .write(text.data(), std::streamsize(text.size()));
+    const hvd::data::tar_samples file(path());
+    unlink(index.c_str());
+    for (std::size_t i = 0; i < file.size(); ++i)
+        for (const auto& [extension, bytes] : file.read(i).files)
+            require(bytes.size() <= archive_bytes);
+}
+
 // A config file of a data service.
 void read_service_config(FuzzedDataProvider& from) {
     static const std::string key = "\"key\":\"" + std::string(64, 'a') + "\"";
@@ -568,7 +606,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         read_safetensors,    read_kept_state, read_options,  read_hosts,      read_idx,
         read_tokens,         read_tar,        read_frames,   read_allocation, read_trace,
         read_service_config, read_record,     read_autotune, read_place,      split_lines,
-        read_lines,          read_value};
+        read_lines,          read_value,      read_tar_index};
     static const char* const chosen = std::getenv("HVD_FUZZ_ONLY");  // the number of one of them
     FuzzedDataProvider from(data, size);
     const std::size_t last = std::size(readers) - 1;

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -26,10 +27,21 @@ constexpr void mix(std::uint64_t& fingerprint, std::string_view text) {
     mix(fingerprint, std::uint64_t(text.size()));
 }
 
+// The name of a type. Some compilers write the path of the header into that of a lambda, and two
+// programs may have found one header by different paths: folders do not count.
+constexpr void mix_type_name(std::uint64_t& fingerprint, std::string_view name) {
+    while (!name.empty()) {
+        const std::size_t end = name.find(' ');
+        const std::string_view word = name.substr(0, end);
+        mix(fingerprint, word.substr(word.rfind('/') + 1));  // the whole if there is none
+        name.remove_prefix(end == name.npos ? name.size() : end + 1);
+    }
+}
+
 // The name of a type, as the compiler writes it. Different compilers write different ones.
 template <class T>
 constexpr void mix_type(std::uint64_t& fingerprint) {
-    mix(fingerprint, std::string_view(__PRETTY_FUNCTION__));
+    mix_type_name(fingerprint, __PRETTY_FUNCTION__);
 }
 
 }  // namespace hvd::inline v0::detail

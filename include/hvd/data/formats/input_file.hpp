@@ -28,6 +28,8 @@ public:
         const bool is_told = ::fstat(handle_, &status) == 0;
         if (is_told && S_ISREG(status.st_mode)) {
             size_ = std::uint64_t(status.st_size);
+            changed_ = time_of_change(status);
+            rights_ = status.st_mode & 0666;
             return;
         }
         const int code = errno;
@@ -37,17 +39,24 @@ public:
     input_file(input_file&& other) noexcept
         : path_(std::move(other.path_)),
           handle_(std::exchange(other.handle_, -1)),
-          size_(other.size_) {}
+          size_(other.size_),
+          changed_(other.changed_),
+          rights_(other.rights_) {}
     input_file& operator=(input_file&& other) noexcept {
         std::swap(path_, other.path_);
         std::swap(handle_, other.handle_);
         std::swap(size_, other.size_);
+        std::swap(changed_, other.changed_);
+        std::swap(rights_, other.rights_);
         return *this;
     }
     ~input_file() { close(); }
 
     const std::string& path() const { return path_; }
     std::uint64_t size() const { return size_; }
+    // The time of its last change, in nanoseconds.
+    std::int64_t changed() const { return changed_; }
+    mode_t rights() const { return rights_; }
 
     // The caller has compared the range with size(), unless the file has become shorter since.
     void read(std::uint64_t first, void* to, std::size_t n) const {
@@ -76,6 +85,15 @@ public:
     }
 
 private:
+    static std::int64_t time_of_change(const struct stat& status) {
+#if defined(__APPLE__)
+        const timespec t = status.st_mtimespec;
+#else
+        const timespec t = status.st_mtim;
+#endif
+        return std::int64_t(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+    }
+
     void close() {
         if (handle_ >= 0) ::close(std::exchange(handle_, -1));
     }
@@ -83,6 +101,8 @@ private:
     std::string path_;
     int handle_ = -1;
     std::uint64_t size_ = 0;
+    std::int64_t changed_ = 0;
+    mode_t rights_ = 0;
 };
 
 }  // namespace hvd::inline v0::detail

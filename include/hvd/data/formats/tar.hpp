@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "input_file.hpp"
+#include "tar_index.hpp"
 #include "tar_reader.hpp"
 
 namespace hvd::inline v0::data {
@@ -39,7 +40,10 @@ private:
 };
 
 /// A tar archive of samples, as WebDataset's: not compressed, and with the files of a sample one
-/// after the other. The headers are read once. The bytes are read when a sample is.
+/// after the other. The bytes are read when a sample is.
+///
+/// The headers are read once: their index is kept beside the archive, in a file with the ending
+/// `.hvd-index`, where that can be written. An archive that has changed gets another one.
 ///
 /// A file's key is its path up to the first dot of its last part, and the rest, in lower case, its
 /// extension. Files without an extension or a key, and those whose first part is `__name__`, are
@@ -51,20 +55,22 @@ public:
     /// @throws hvd::data::file_error for a file that is absent, damaged or no archive, and for a
     /// sample with two files of one extension.
     explicit tar_samples(std::string path) : file_(std::move(path)) {
+        const hvd::detail::tar_index_file kept(file_);
+        if (kept.read(index_)) return;
         hvd::detail::tar_reader reader(file_);
         for (hvd::detail::tar_member member; reader.next(member);) add(member);
+        kept.write(index_);
     }
 
-    std::size_t size() const { return samples_.size(); }
+    std::size_t size() const { return index_.keys.size(); }
 
     tar_sample read(std::size_t i) const {
         file_.require_sample(i, size());
-        const std::size_t last = i + 1 < size() ? samples_[i + 1].first : parts_.size();
-        tar_sample sample{samples_[i].key, {}};
-        for (std::size_t p = samples_[i].first; p < last; ++p) {
-            std::vector<std::byte> bytes(std::size_t(parts_[p].size));
-            file_.read(parts_[p].at, bytes.data(), bytes.size());
-            sample.files.emplace(parts_[p].extension, std::move(bytes));
+        tar_sample sample{index_.keys[i], {}};
+        for (std::size_t p = std::size_t(index_.begins[i]); p < index_.end_of(i); ++p) {
+            std::vector<std::byte> bytes(std::size_t(index_.sizes[p]));
+            file_.read(index_.at[p], bytes.data(), bytes.size());
+            sample.files.emplace(index_.extensions[p], std::move(bytes));
         }
         return sample;
     }
@@ -72,34 +78,30 @@ public:
 private:
     static constexpr std::size_t most_files = 1000;  // of a sample
 
-    struct sample_place {
-        std::string key;
-        std::size_t first;  // of its parts
-    };
-    struct part_place {
-        std::string extension;
-        std::uint64_t at, size;
-    };
-
     void add(const hvd::detail::tar_member& member) {
         const std::string_view name = member.name;
         const std::size_t slash = name.rfind('/'), last = slash == name.npos ? 0 : slash + 1,
                           dot = name.find('.', last);
         if (dot == name.npos || dot == last || is_about_the_archive(name)) return;
         const std::string_view key = name.substr(0, dot);
-        if (samples_.empty() || samples_.back().key != key)
-            samples_.push_back({std::string(key), parts_.size()});
+        if (index_.keys.empty() || index_.keys.back() != key) {
+            index_.keys.emplace_back(key);
+            index_.begins.push_back(index_.at.size());
+        }
         std::string extension(name.substr(dot + 1));
         for (char& c : extension)
             if (c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
-        if (parts_.size() - samples_.back().first == most_files)
-            file_.refuse_at(member.first, "sample ", samples_.back().key.c_str(), " has more than ",
+        const std::size_t begin = std::size_t(index_.begins.back());
+        if (index_.at.size() - begin == most_files)
+            file_.refuse_at(member.first, "sample ", index_.keys.back().c_str(), " has more than ",
                             most_files, " files");
-        for (std::size_t p = samples_.back().first; p < parts_.size(); ++p)
-            if (parts_[p].extension == extension)
-                file_.refuse_at(member.first, "sample ", samples_.back().key.c_str(),
+        for (std::size_t p = begin; p < index_.at.size(); ++p)
+            if (index_.extensions[p] == extension)
+                file_.refuse_at(member.first, "sample ", index_.keys.back().c_str(),
                                 " has two files ", extension.c_str());
-        parts_.push_back({std::move(extension), member.first, member.size});
+        index_.extensions.push_back(std::move(extension));
+        index_.at.push_back(member.first);
+        index_.sizes.push_back(member.size);
     }
 
     static bool is_about_the_archive(std::string_view name) {
@@ -108,8 +110,7 @@ private:
     }
 
     hvd::detail::input_file file_;
-    std::vector<sample_place> samples_;
-    std::vector<part_place> parts_;
+    hvd::detail::tar_index index_;
 };
 
 }  // namespace hvd::inline v0::data

@@ -13,6 +13,21 @@
 
 namespace hvd::inline v0::detail {
 
+// The time in which the workers of a trainer usually make a batch.
+class usual_time {
+public:
+    void add(std::int64_t time) {
+        const std::int64_t before = mean_.load();
+        mean_.store(before == 0 ? time : before + (time - before) / 16);
+    }
+    bool is_exceeded_by(std::int64_t time) const {
+        return mean_.load() > 0 && time > std::max(tuning::second, 8 * mean_.load());
+    }
+
+private:
+    atomic<std::int64_t> mean_{0};  // nanoseconds, of the last answers
+};
+
 // All that the connections of one trainer share.
 struct service_client_state {
     service_client_state(const data::service_config& config, const service_hello& me)
@@ -24,12 +39,13 @@ struct service_client_state {
     shared_secret secret;
     service_hello mine;
     std::int64_t timeout;
-    wake_up lost_a_worker;  // or all of this ends
+    wake_up lost_a_worker;  // or one is late, or late no more, or all of this ends
     request_board board;
     spare_buffers spares;
     atomic<bool> stopping{false};
     atomic<std::size_t> credit{1};     // the most open requests of a connection
-    atomic<std::size_t> connected{1};  // workers
+    atomic<std::size_t> serving{1};    // workers
+    usual_time usual;
 };
 
 // The connection of a trainer to one worker, in a thread of its own. It connects again and again. A
@@ -49,7 +65,8 @@ public:
 
     const worker_place& place() const { return place_; }
     bool is_connected() const { return connected_.load(); }
-    // Its place among the connected ones, from 0 on.
+    bool is_serving() const { return connected_.load() && !late_.load(); }
+    // Its place among the serving ones, from 0 on.
     void wake_as(std::size_t place) {
         place_among_.store(place);
         wakes_.wake();
@@ -74,7 +91,8 @@ private:
             const bool was_connected = connected_.load();
             connected_.store(false);
             link_ = service_link();
-            for (const auto& each : open_) shared_.board.give_back(each.request);
+            if (!late_.load()) give_back_all();
+            late_.store(false);
             open_.clear();
             slots_ = lent_slots();
             if (was_connected) shared_.lost_a_worker.wake();
@@ -110,6 +128,7 @@ private:
         progress_ = now();
         silence_ = host_silence();
         while (!is_ending()) {
+            look_if_late();
             if (!ask()) return note(link_.why());
             if (!open_.empty() && !hears_host()) return;
             const std::int64_t left =
@@ -122,6 +141,27 @@ private:
             if (fds[0].revents != 0) wakes_.take();
             if (fds[1].revents != 0 && !receive()) return;
         }
+    }
+
+    // Others are asked for all that a late worker holds, and it gets no more until it has answered.
+    // So a stopped one costs its share of the work alone.
+    void look_if_late() {
+        if (open_.empty() || late_.load() || shared_.serving.load() < 2 ||
+            !shared_.usual.is_exceeded_by(now() - progress_))
+            return;
+        late_.store(true);
+        give_back_all();
+        shared_.lost_a_worker.wake();
+    }
+    void give_back_all() {
+        for (const auto& each : open_) shared_.board.give_back(each.request);
+    }
+    void has_answered() {
+        const time_point before = std::exchange(progress_, now());
+        if (!late_.load()) return shared_.usual.add(progress_ - before);
+        if (!open_.empty()) return;
+        late_.store(false);
+        shared_.lost_a_worker.wake();
     }
 
     // A worker may take long for a batch, and its host acknowledges what comes meanwhile.
@@ -138,9 +178,9 @@ private:
     }
 
     bool ask() {
-        while (open_.size() < shared_.credit.load()) {
+        while (!late_.load() && open_.size() < shared_.credit.load()) {
             const std::optional<open_request> next =
-                shared_.board.next(place_among_.load(), shared_.connected.load());
+                shared_.board.next(place_among_.load(), shared_.serving.load());
             if (!next) break;
             if (open_.empty()) progress_ = now();
             open_.push_back({++number_, *next, {}});
@@ -173,7 +213,7 @@ private:
         }
         shared_.board.answer(open_.front().request, std::move(answer));
         open_.pop_front();
-        progress_ = now();
+        has_answered();
         return ask();
     }
 
@@ -217,7 +257,7 @@ private:
     std::deque<asked> open_;  // in the order of their answers
     std::uint64_t number_ = 0;
     time_point progress_ = 0;
-    atomic<bool> connected_{false}, ending_{false};
+    atomic<bool> connected_{false}, late_{false}, ending_{false};
     atomic<std::size_t> place_among_{0};
     thread runs_;  // the last member, so that it is joined first
 };
@@ -289,19 +329,20 @@ private:
     // are in the order of their workers' numbers, so the shares are those of other trainings.
     void ask() {
         const lock_guard held(mutex_);
-        std::size_t connected = 0;
-        for (const auto& feed : feeds_) connected += feed->is_connected() ? 1u : 0u;
-        const std::size_t each = connected > 0 ? (ahead_.load() + connected - 1) / connected : 1;
+        std::size_t serving = 0;
+        for (const auto& feed : feeds_) serving += feed->is_serving() ? 1u : 0u;
+        const std::size_t each = serving > 0 ? (ahead_.load() + serving - 1) / serving : 1;
         shared_.credit.store(each > 0 ? each : 1);
-        shared_.connected.store(connected > 0 ? connected : 1);
+        shared_.serving.store(serving > 0 ? serving : 1);
         std::size_t place = 0;
-        for (const auto& feed : feeds_) feed->wake_as(feed->is_connected() ? place++ : place);
+        for (const auto& feed : feeds_) feed->wake_as(feed->is_serving() ? place++ : place);
     }
 
     // Follows the dispatcher's list, and gives up if no worker is there for too long.
     void look_after_workers() {
         growing_rest rest;
         while (!shared_.stopping.load()) {
+            ask();  // a worker may be lost, and the dispatcher take its time
             try {
                 if (has_dispatcher_) follow_list();
             } catch (const std::exception& e) {

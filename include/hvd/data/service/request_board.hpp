@@ -39,7 +39,8 @@ struct open_request {
 };
 
 // The requests of a trainer for the next batches of its epoch. At most `ahead` of them are open or
-// answered before they are taken. Those of a broken connection are asked again, before all others.
+// answered before they are taken. Those of a broken connection, or of a worker that is late, are asked
+// again, before all others.
 class request_board {
 public:
     // Begins a run: the batches from `first` on. Those of an earlier run are dropped.
@@ -102,17 +103,19 @@ public:
         return request(found);
     }
 
-    // Its connection is over.
+    // Another worker is to make it, unless one has.
     void give_back(const open_request& open) {
         const lock_guard held(mutex_);
-        if (open.run != run_) return;
+        if (!is_open(open)) return;
         again_.push_back(open.step);
         ++counts_.asked_again;
     }
 
+    // The first answer counts, if several workers were asked.
     void answer(const open_request& open, service_answer answer) {
         const lock_guard held(mutex_);
-        if (open.run != run_ || open.step < taken_) return;
+        if (!is_open(open)) return;
+        std::erase(again_, open.step);
         slots_[open.step % slots_.size()] = std::move(answer);
         changed_.notify_all();
     }
@@ -187,6 +190,10 @@ private:
     bool belongs_to(std::uint64_t step, std::size_t worker, std::size_t of) const {
         const std::uint64_t number = first_.first / plan_.batch_size + step;
         return (number + std::uint64_t(first_.mine.rank)) % of == worker;
+    }
+
+    bool is_open(const open_request& open) const {
+        return open.run == run_ && open.step >= taken_ && !slots_[open.step % slots_.size()];
     }
 
     // Steps are taken in their order, but for those that threads of a loader take at once.

@@ -19,7 +19,7 @@ struct service_statistics {
     std::uint64_t asked = 0;             ///< requests that are open now
     std::uint64_t ready = 0;             ///< batches that came and were not taken yet
     std::uint64_t workers = 0;           ///< that are connected now
-    std::uint64_t asked_again = 0;       ///< requests of broken connections
+    std::uint64_t asked_again = 0;       ///< requests that another worker got
     double seconds = 0;                  ///< since the epoch began
     double waited = 0;                   ///< seconds in which batches were waited for
 
@@ -66,7 +66,7 @@ inline prometheus_group metrics_of(const data::service_statistics& s, int rank) 
     all.counter("batches", "Batches that the trainer took.", s.batches)
         .counter("bytes", "Bytes of these batches.", s.bytes)
         .counter("shared_memory_batches", "Batches that came by shared memory.", s.in_shared_memory)
-        .counter("asked_again", "Requests of broken connections.", s.asked_again)
+        .counter("asked_again", "Requests that another worker got.", s.asked_again)
         .counter("seconds", "Time since the first epoch began.", s.seconds)
         .counter("waiting_seconds", "Time in which the trainer waited for workers.", s.waited)
         .gauge("requests_open", "Requests that workers have not answered.", s.asked)
