@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -120,6 +121,40 @@ TEST_CASE("a second abort, and one of a communicator that was given up, change n
                 throw;
             }
         });
+}
+
+TEST_CASE(
+    "an abort does not wait for ever for a callable, and leaves the communicator to its call") {
+    on_ranks_from(2, [](auto& comm) {
+        if (comm.size() > 2) return;  // it takes some seconds
+        auto doomed = comm.duplicate();
+        std::atomic<bool> is_inside = false, may_return = false;
+        std::jthread beside;
+        if (comm.rank() == 1)
+            beside = std::jthread([&] {
+                is_inside.wait(false);
+                doomed.abort("the loss is not a number");
+                CHECK(!doomed.is_given_up());
+                if (const auto e = thrown<hvd::usage_error>([&] { doomed.barrier(); }))
+                    CHECK(contains(e->what(), "another thread is inside a call"));
+                may_return = true;
+                may_return.notify_all();
+            });
+        auto x = large();
+        try {
+            doomed.allreduce(x, [&](float a, float b) {
+                if (comm.rank() == 1 && !is_inside.exchange(true)) {
+                    is_inside.notify_all();
+                    may_return.wait(false);
+                }
+                return a + b;
+            });
+        } catch (const hvd::peer_error& e) {
+            CHECK(contains(e.what(), reason));
+        }
+        if (beside.joinable()) beside.join();
+        check_that_it_works(comm);
+    });
 }
 
 TEST_CASE("a rank alone aborts its communicator") {

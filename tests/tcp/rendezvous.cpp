@@ -17,6 +17,7 @@
 #include <hvd/hvd.hpp>
 #include <hvd/transport/tcp/job_secret.hpp>
 #include <hvd/transport/tcp/launcher_variables.hpp>
+#include <hvd/transport/tcp/meeting.hpp>
 #include <hvd/transport/tcp/outgoing_connection.hpp>
 #include <hvd/transport/tcp/rendezvous.hpp>
 #include <hvd/transport/tcp/rendezvous_client.hpp>
@@ -440,6 +441,21 @@ TEST_CASE("a rendezvous that says nothing is not waited for beyond the timeout")
     is_over = true;
     silent.join();
     CHECK(ranks.size() == 1);
+}
+
+TEST_CASE("a rank that looks for a reason to give up until the time is over still gives up") {
+    const shared_secret secret = new_secret();
+    const listening_socket listener(0);
+    const time_point limit = now() + tuning::millisecond;
+    bool has_waited = false;
+    const auto gone = [&] {
+        while (!has_waited && now() < limit + 20 * tuning::millisecond)
+            std::this_thread::sleep_for(1ms);
+        has_waited = true;
+        return false;
+    };
+    CHECK_THROWS_AS(meeting(0, secret, listener).run(-1, {}, true, {1}, limit, gone),
+                    hvd::timeout_error);
 }
 
 TEST_CASE("a rank tries the other addresses of a host when the first is dead") {
