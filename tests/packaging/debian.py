@@ -29,7 +29,7 @@ def built_packages(archive, work, version, commands):
     jobs = os.environ.get("HVD_JOBS") or len(os.sched_getaffinity(0))
     files = f'mkdir "$1/root/build" && cp {archive} "$1/root/build" && ln -s {archive.name} "$1/root/build/hvd_{version}.orig.tar.xz"'
     build = " && ".join([f"export DEB_BUILD_OPTIONS=parallel={jobs}", *commands, "dpkg-buildpackage -S -us -uc"])
-    in_new_tree(own_suite(), files, in_tree(f"{FRESH_LISTS}; cd /root/build; ({build}) >log 2>&1 || {{ tail -n 100 log; exit 1; }}"), f'cp "$1"/root/build/*.* {work}',
+    in_new_tree(own_suite(), files, in_tree(f"{FRESH_LISTS}; cd /root/build; ({build}) >log 2>&1 || {{ tail -n 100 log; exit 1; }}"), f'cp "$1"/root/build/*_* {work}',
                 packages=("ca-certificates", "xz-utils"))
 
 
