@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// libhvd: hvd::mpi, and training on it.
+// libhvd: hvd::mpi, its engine, and training on it.
 
 // A program may compile this file with the flags of its other files.
 #undef HVD_COMPILED
@@ -9,6 +9,7 @@
 #define HVD_BUILDS_LIBRARY
 #endif
 
+#include <hvd/engine.hpp>
 #include <hvd/mpi.hpp>
 #include <hvd/train.hpp>
 

@@ -9,6 +9,7 @@
 #define HVD_BUILDS_LIBRARY
 #endif
 
+#include <hvd/engine.hpp>
 #include <hvd/threads.hpp>
 
 #include <hvd/comm/threads_library.hpp>
