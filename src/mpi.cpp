@@ -9,9 +9,9 @@
 #define HVD_BUILDS_LIBRARY
 #endif
 
-#include <hvd/engine.hpp>
 #include <hvd/mpi.hpp>
 #include <hvd/train.hpp>
 
+#include <hvd/engine/mpi_library.hpp>
 #include <hvd/train/checkpoint/mpi_library.hpp>
 #include <hvd/train/mpi_library.hpp>

@@ -9,9 +9,9 @@
 #define HVD_BUILDS_LIBRARY
 #endif
 
-#include <hvd/engine.hpp>
 #include <hvd/tcp.hpp>
 #include <hvd/train.hpp>
 
+#include <hvd/engine/tcp_library.hpp>
 #include <hvd/train/checkpoint/tcp_library.hpp>
 #include <hvd/train/tcp_library.hpp>

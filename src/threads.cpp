@@ -9,9 +9,9 @@
 #define HVD_BUILDS_LIBRARY
 #endif
 
-#include <hvd/engine.hpp>
 #include <hvd/threads.hpp>
 
 #include <hvd/comm/threads_library.hpp>
+#include <hvd/engine/threads_library.hpp>
 #include <hvd/kernel/cast_library.hpp>
 #include <hvd/kernel/reduce_library.hpp>
