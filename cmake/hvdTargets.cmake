@@ -5,7 +5,7 @@
 # hvd::threads  the headers and threads, without MPI
 # hvd::mpi      the headers and the MPI that FindMPI finds (MPI_CXX_COMPILER chooses it); only with MPI
 # hvd::hvd      hvd::mpi, or hvd::threads without MPI
-# hvd::compiled the same in the compiled form; only where HVD_LIBRARY, libhvd's path, is set
+# hvd::compiled the same in the compiled form; here where HVD_LIBRARY, libhvd's path, is set. CMakeLists.txt builds its own
 
 function(hvd_add_target name with_mpi)
   set(libraries hvd::headers Threads::Threads ${ARGN})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// libhvd: hvd::mpi, and training on it.
+// libhvd: hvd::mpi, its engine, and training on it.
 
 // A program may compile this file with the flags of its other files.
 #undef HVD_COMPILED
@@ -12,5 +12,6 @@
 #include <hvd/mpi.hpp>
 #include <hvd/train.hpp>
 
+#include <hvd/engine/mpi_library.hpp>
 #include <hvd/train/checkpoint/mpi_library.hpp>
 #include <hvd/train/mpi_library.hpp>

@@ -12,5 +12,6 @@
 #include <hvd/threads.hpp>
 
 #include <hvd/comm/threads_library.hpp>
+#include <hvd/engine/threads_library.hpp>
 #include <hvd/kernel/cast_library.hpp>
 #include <hvd/kernel/reduce_library.hpp>

@@ -12,3 +12,8 @@
 #endif
 
 #include "engine/engine.hpp"
+
+#ifdef HVD_COMPILED
+#define HVD_ENGINE_DOOR
+#include "library.hpp"
+#endif

@@ -15,3 +15,8 @@
 #include "version.hpp"
 
 #define HVD_BACKEND_DOOR  // for engine.hpp and timeline.hpp
+
+#ifdef HVD_COMPILED
+#define HVD_TCP_DOOR
+#include "library.hpp"
+#endif

@@ -7,6 +7,7 @@
   way back  each page shows the way to the front page; on a narrow screen it shows the menu, and is no wider than the screen
   pictures  each picture of each page is really drawn; the front page has one
   search    the search finds each public name that the headers declare, each page of the guide, and the topics of searches.py
+  moved     old addresses of pages and sections lead to where these are now
   scripts   no script of a page fails
 
 All pages of the guide are opened, and one in ten of the reference, whose scripts are the same. The others are read.
@@ -162,6 +163,19 @@ def check_search(driver, site, names, titles):
             yield f"the search does not find {words}"
 
 
+def check_moved(driver, site, pages):
+    """An old address opens the page that has the section now, and shows that section."""
+    import moved
+    sections = {pages.address(old, anchor): pages.address(new, anchor) for old, new, anchors in moved.SECTIONS for anchor in anchors.split()}
+    whole = {pages.address(old): pages.address(new) for old, new in moved.PAGES.items()}
+    inside = {pages.address(old, "join"): pages.address(new, "join") for old, new in moved.PAGES.items()}
+    for old, new in (sections | whole | inside).items():
+        driver.get("about:blank")  # so that the next address is another page
+        driver.get((site / "index.html").as_uri().replace("index.html", old))
+        if not until(lambda: driver.current_url.endswith(f"/{new}"), 5):
+            yield f"{old} leads to {driver.current_url.rpartition('/')[2]}, and not to {new}"
+
+
 def check_topics(driver):
     """Each topic has the right page among the first three results."""
     for words, wanted in searches.ALL.items():
@@ -201,6 +215,7 @@ def check(root, folder):
         titles = [pages.title(page) for section in pages.pages.values() for page in section]
         yield from check_search(driver, site, names, titles)
         yield from check_topics(driver)
+        yield from check_moved(driver, site, pages)
     finally:
         driver.quit()
     driver = browser(*NARROW)

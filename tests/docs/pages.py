@@ -378,6 +378,7 @@ def check_trainer_in_c(root, folder, compiler):
 
 def check_site(root):
     """Builds the site as ./run docs does."""
+    import moved
     import site_pages
     if not shutil.which("doxygen") or not site_pages.LUNR.is_file():
         print("doxygen or libjs-lunr is not installed; ./run docs installs them")
@@ -395,7 +396,7 @@ def check_site(root):
         version = re.search(r'HVD_VERSION_STRING "(.*)"', (root / "include/hvd/version.hpp").read_text())[1]
         if not re.search(rf'id="projectnumber">(&#160;|\s)*{re.escape(version)}<', (site / "index.html").read_text()):
             yield f"the site does not show version {version}"
-        yield from (f"the old address of {new} leads nowhere" for old, new in site_pages.MOVED.items()
+        yield from (f"the old address of {new} leads nowhere" for old, new in moved.PAGES.items()
                     if f"{site_pages.identifier(root / new)}.html" not in (site / f"{site_pages.identifier(root / old)}.html").read_text())
         for page in site.glob("*.html"):
             if not page.name.endswith("_source.html") and re.search(r'class="fragment".*<a class="code[^>]*>world</a>[(.]', page.read_text()):

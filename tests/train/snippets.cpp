@@ -5,6 +5,7 @@
 // [name]`.
 
 #include <algorithm>
+#include <cstdio>
 #include <hvd/train.hpp>
 #include <optional>
 
@@ -58,6 +59,20 @@ void train_together(communicator& world, network& model, float target) {
     }
 }
 //! [distributed_optimizer]
+
+//! [member]
+class trainer {
+public:
+    trainer(communicator& world, network& model) : optimizer_(world, {.rate = 0.25f}) {
+        optimizer_.register_parameter("weight", model.weight, model.gradient);
+        hvd::broadcast_parameters(optimizer_);
+    }
+    void step() { optimizer_.step(); }
+
+private:
+    hvd::distributed_optimizer<communicator, hvd::optimizers::sgd<float>> optimizer_;
+};
+//! [member]
 
 //! [overlap]
 void train_with_overlap(communicator& world, network& model, float target) {
@@ -306,6 +321,28 @@ TEST_CASE("on_root snippet") {
         const std::vector<std::string> names = hvd::on_root(world, read_names);
         //! [on_root]
         CHECK(names.size() == 2);
+    });
+}
+
+TEST_CASE("member snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        network model;
+        trainer trains(world, model);
+        model.backward(1);
+        trains.step();
+        CHECK(model.weight[0] == 2.5f);
+    });
+}
+
+TEST_CASE("metrics snippet") {
+    hvd_test::on_ranks([](communicator& world) {
+        const double loss = world.rank(), accuracy = 1, samples = 1;
+        //! [metrics]
+        std::vector<hvd::metric> metrics = {{"loss", loss}, {"accuracy", accuracy}};
+        hvd::average_metrics(world, metrics, samples);  // the number of this rank's samples
+        hvd::on_root(world, [&] { std::printf("loss %g\n", metrics[0].mean); });
+        //! [metrics]
+        CHECK(metrics[0].mean == doctest::Approx((world.size() - 1) / 2.0));
     });
 }
 

@@ -6,6 +6,7 @@
 Doxygen reads copies of the pages, in its own dialect of Markdown: headings have identifiers, links lead to these, pictures are
 plain images. The site is FOLDER/html."""
 
+import json
 import pathlib
 import re
 import shutil
@@ -14,6 +15,7 @@ import sys
 
 import links_of_code
 import modules
+import moved
 import search_index
 from public_names import public_names
 
@@ -41,8 +43,6 @@ SECTIONS = {
     "Inside": ["docs/internals.md", "docs/reference/code.md", "docs/way_of_a_gradient.md", "docs/way_of_a_named_tensor.md", "docs/way_of_a_commit.md", "docs/way_of_a_device_call.md",
                "docs/testing.md", "docs/adding_a_backend.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"],
 }
-# Pages that were elsewhere: their old addresses lead on.
-MOVED = {"docs/horovod_behaviours.md": "docs/reference/horovod_behaviours.md"}
 # What the pages of a part of the navigation count in the search: those that answer a question come before those that list or record.
 WEIGHTS = {"Guide": 1.6, "Coming from elsewhere": 1.2, "Reference": 0.8, "Examples": 0.7, "Figures": 0.5, "Inside": 0.5}
 REFERENCE = """<tab type="usergroup" visible="yes" title="API">
@@ -190,10 +190,10 @@ class Site:
         header = self.folder / "header.html"
         subprocess.run(["doxygen", "-w", "html", header, self.folder / "footer.html", self.folder / "style.css"], check=True,
                        stdout=subprocess.DEVNULL)
-        scripts = [LUNR, self.root / "tools/docs/search.js"]
+        scripts = [LUNR, self.root / "tools/docs/search.js", self.root / "tools/docs/moved.js"]
         themes = [THEME / f"doxygen-awesome-{name}.js" for name in ("darkmode-toggle", "fragment-copy-button", "paragraph-link")] if THEME.is_dir() else []
         begin = "".join(f"{name}.init();" for name in ("DoxygenAwesomeDarkModeToggle", "DoxygenAwesomeFragmentCopyButton", "DoxygenAwesomeParagraphLink")) if themes else ""
-        names = ["search_data.js", *(script.name for script in scripts + themes)]
+        names = ["search_data.js", "moved_data.js", *(script.name for script in scripts + themes)]
         lines = "".join(f'<script src="$relpath^{name}"></script>\n' for name in names)
         text = header.read_text().replace("</head>", f"<script>const hvdSiteRoot = '$relpath^';</script>\n{lines}<script>{begin}</script>\n</head>")
         text = text.replace('<html xmlns="http://www.w3.org/1999/xhtml">', '<html xmlns="http://www.w3.org/1999/xhtml" lang="en">')
@@ -204,14 +204,34 @@ class Site:
         style = f"HTML_EXTRA_STYLESHEET = {THEME / 'doxygen-awesome.css'}\n" if themes else ""
         return f"HTML_HEADER = {header}\n{style}HTML_EXTRA_FILES = {' '.join(map(str, scripts + themes))}\n"
 
+    def address(self, page, place=""):
+        """Returns the address of a page, or of a section in it."""
+        name = identifier(self.root / page)
+        return f"{name}.html#{name}-{place}" if place else f"{name}.html"
+
     def redirects(self):
-        for old, new in MOVED.items():
-            address = f"{identifier(self.root / new)}.html"
-            if not (self.folder / "html" / address).is_file():
-                raise Failure(f"{old} leads on to {new}, which is no page")
-            (self.folder / "html" / f"{identifier(self.root / old)}.html").write_text(
-                f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/><title>Moved</title><meta http-equiv="refresh" content="0; url={address}"/>'
-                f'<link rel="canonical" href="{address}"/></head><body><a href="{address}">{pathlib.PurePath(new).stem}</a></body></html>\n')
+        places = {}
+        for old, new, anchors in moved.SECTIONS:
+            text = (self.folder / "html" / self.address(new)).read_text()
+            for anchor in anchors.split():
+                target = self.address(new, anchor)
+                if f'id="{target.partition("#")[2]}"' not in text:
+                    raise Failure(f"{old}#{anchor} leads on to {new}, which has no such section")
+                places[self.address(old, anchor)] = target
+        (self.folder / "html/moved_data.js").write_text(f"const hvdMoved = {json.dumps(places, indent=0)};\n")
+        for old, new in moved.PAGES.items():
+            self.redirect(self.address(old), self.address(new))
+
+    def redirect(self, old, new):
+        """Writes a page that leads on, also to the sections of the new one."""
+        if not (self.folder / "html" / new).is_file():
+            raise Failure(f"{old} leads on to {new}, which is no page")
+        before, after = pathlib.PurePath(old).stem, pathlib.PurePath(new).stem
+        (self.folder / "html" / old).write_text(
+            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/><title>Moved</title>'
+            f"<script>location.replace('{new}' + location.hash.replace('#{before}-', '#{after}-'));</script>"
+            f'<noscript><meta http-equiv="refresh" content="0; url={new}"/></noscript>'
+            f'<link rel="canonical" href="{new}"/></head><body><a href="{new}">{after}</a></body></html>\n')
 
     def version(self):
         return re.search(r'HVD_VERSION_STRING "(.*)"', (self.root / "include/hvd/version.hpp").read_text())[1]

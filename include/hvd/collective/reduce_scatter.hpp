@@ -267,6 +267,16 @@ public:
         return {};
     }
 
+    // The order of allreduce is refused: counts and the result go with the operation.
+    template <class In, class View, operation_like Op, class... A>
+        requires(!pointer_like<In>)
+    refused_call reduce_scatter(const In&, const into_view<View>&, const Op&, A&&...) {
+        static_assert(!operation_like<Op>,
+                      "hvd: the operation comes before the result: reduce_scatter(x, hvd::sum, "
+                      "hvd::into(out))");
+        return {};
+    }
+
     // A pointer and a count are refused with the words of check_tensor.
     template <pointer_like P, class... A>
     refused_call reduce_scatter(P&&, A&&...) {

@@ -108,11 +108,11 @@ public:
     /// within 30 s, or the communicator's timeout if that is longer.
     [[nodiscard("hvd: an engine works until it is destroyed")]]
     explicit engine(communicator<Backend>& comm, const engine_options& options = {})
-        : parts_(std::make_unique<parts>(comm, options)) {}
+        : engine(comm, options, detail::device_units()) {}
 
     engine(engine&&) noexcept = default;
-    engine& operator=(engine&&) noexcept = default;
-    ~engine() = default;
+    engine& operator=(engine&&) noexcept;
+    ~engine();
 
     /// True unless the engine was moved from.
     explicit operator bool() const noexcept { return parts_ != nullptr; }
@@ -275,11 +275,7 @@ public:
     /// joined, and operations that this rank can't know are refused on all ranks. The result is
     /// the rank that was the last to join; then all ranks are back. Horovod: `join`.
     /// @snippet tests/docs/snippets.cpp engine_join
-    [[nodiscard]] result<int> join() {
-        using common = std::tuple<float, double, float16, bfloat16, std::int32_t, std::int64_t,
-                                  std::uint8_t, std::int8_t>;
-        return parts_or_throw().join(static_cast<common*>(nullptr));
-    }
+    [[nodiscard]] result<int> join();
 
     /// Gives the engine other thresholds, between steps. All ranks take them, or none does and all
     /// throw. A step that was predicted is learned once more. **Collective**, with the same
@@ -288,7 +284,7 @@ public:
     /// flight, which go on; hvd::mismatch_error if the ranks give different values; hvd::peer_error
     /// if another rank refuses, or has joined.
     /// @snippet tests/docs/snippets.cpp engine_retune
-    void retune(const engine_tuning& to) { parts_or_throw().core->retune(to); }
+    void retune(const engine_tuning& to);
     /// The thresholds in force.
     engine_tuning tuned() const { return parts_or_throw().core->tuned(); }
 
@@ -299,11 +295,7 @@ public:
 
     /// Ends the engine on all ranks: their requests throw `hvd::peer_error` with this rank and the
     /// text of the exception. Call it in a handler, before the exception leaves the rank.
-    void fail(const std::exception_ptr& why) {
-        parts_or_throw().core->leave(detail::text_or(
-            detail::no_memory_for_text, "rank ", rank(), " failed: ",
-            why ? detail::what_of(why) : detail::message::fixed("it gave no exception")));
-    }
+    void fail(const std::exception_ptr& why);
 
     /// The counts of this rank since the engine was made. **Threads**: any, at any time. With
     /// `hvd/statistics.hpp` they become text, JSON or a file for Prometheus.
@@ -320,99 +312,18 @@ public:
 
     /// Resumes, on this thread, coroutines that wait for requests that are complete. It returns
     /// their number.
-    std::size_t run_ready() { return parts_or_throw().core->run_ready(); }
+    std::size_t run_ready();
 
 protected:
     friend struct detail::engine_access;
 
     // An engine that runs tensors of devices as well.
-    engine(communicator<Backend>& comm, const engine_options& options, detail::device_units devices)
-        : parts_(std::make_unique<parts>(comm, options, std::move(devices))) {}
+    engine(communicator<Backend>& comm, const engine_options& options,
+           detail::device_units devices);
     detail::engine_core& core() const { return *parts_or_throw().core; }
 
 private:
-    struct parts {
-        parts(communicator<Backend>& comm, const engine_options& options,
-              detail::device_units devices = {})
-            : data(detail::duplicate_for_engine(comm, options)),
-              links(data, detail::links_of(data)),
-              core(detail::shared<detail::engine_core>::make(
-                  detail::shared<detail::session>(&detail::access::session_of(data)),
-                  data.local_size() == data.size(), options, [this] { links.wake(); })),
-              thread(thread_with(std::move(devices))) {}
-
-        static const detail::shared<detail::engine_core>& with(
-            const detail::shared<detail::engine_core>& core, detail::device_units devices) {
-            if (devices.self) core->use(std::move(devices));
-            return core;
-        }
-
-        ~parts() {
-            if (!thread) return;
-            if (core->runner().driver().in_forked_child()) {
-                (void)thread.release();  // the parent's: there is none here
-                return;
-            }
-            const auto limit =
-                detail::now() + core->data().options().destructor_timeout.nanoseconds;
-            const bool unwinds = std::uncaught_exceptions() > 0;
-            if (!unwinds) core->wait_idle(limit);
-            const detail::message in_flight = core->pending_names();
-            if (!unwinds && in_flight.empty()) {
-                core->say_bye();
-                core->wait_ended(limit);
-            }
-            constexpr const char* plain = "a rank has destroyed its engine";
-            end(unwinds ? detail::text_or(plain, "an exception unwound on rank ", core->rank())
-                        : detail::text_or(
-                              plain, "rank ", core->rank(), " has destroyed its engine",
-                              in_flight.empty() ? "" : " with tensors in flight: ", in_flight));
-        }
-
-        // A thread that one rank is refused is an error of all.
-        std::unique_ptr<detail::engine_thread> thread_with(detail::device_units devices) {
-            auto& own = static_cast<detail::call_driver&>(detail::access::session_of(data));
-            auto made = detail::run_on_all(own, "an engine", detail::never, [&] {
-                return std::make_unique<detail::engine_thread>(with(core, std::move(devices)),
-                                                               links, own.cpu);
-            });
-            made->start();
-            return made;
-        }
-
-        // Tells the others, unless the engine has ended.
-        void end(detail::message reason) {
-            core->leave(std::move(reason));
-            thread.reset();
-            // Ranks that wait for this one learn it before it waits for them, with its devices.
-            core->data().close("its engine was destroyed");
-            core->runner().end_devices();
-            try {
-                core->run_ready();  // all calls are complete, so that no coroutine is forgotten
-            } catch (...) {         // thrown by a coroutine: nobody is there to catch it
-            }
-        }
-
-        template <class... T>
-        result<int> join(std::tuple<T...>*) {
-            struct joining : detail::queued_value<int> {
-                detail::operation none{};
-            };
-            detail::shared<joining> call;
-            core->or_leave([&] {
-                core->learn(detail::usual_reductions<T...>());
-                call = detail::shared<joining>::make();
-                call->op = &call->none;
-                core->join(call);
-            });
-            return result<int>(call);
-        }
-
-        communicator<Backend> data;
-        detail::link_tree links;
-        detail::shared<detail::engine_core> core;
-        std::unique_ptr<detail::engine_thread> thread;
-    };
+    struct parts;
 
     parts& parts_or_throw() const {
         if (!parts_) throw usage_error(-1, "hvd: this engine is empty: it was moved from");
@@ -431,3 +342,5 @@ private:
 };
 
 }  // namespace hvd::inline v0
+
+#include "engine_bodies.hpp"
