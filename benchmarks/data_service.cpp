@@ -25,7 +25,7 @@
 #include <hvd/data_formats.hpp>
 #include <hvd/data_service.hpp>
 #if BENCH_WITH_OPENSSL
-#include <hvd/interop/data_service_openssl.hpp>
+#include <hvd/interop/openssl_data_service.hpp>
 #endif
 
 namespace {

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 
 #include <hvd/data_service.hpp>
-#include <hvd/interop/data_service_openssl.hpp>
+#include <hvd/interop/openssl_data_service.hpp>
 
 #include "data_test.hpp"
 #include "hvd_test.hpp"
@@ -94,7 +94,7 @@ TEST_CASE("sides of which one encrypts refuse each other, and so does a program 
               data::loader loader(pipeline() |
                                   data::send_to_data_service(config_of(true), 0, 1));
           })})
-        CHECK_MESSAGE(why.find("include hvd/interop/data_service_openssl.hpp") != why.npos, why);
+        CHECK_MESSAGE(why.find("include hvd/interop/openssl_data_service.hpp") != why.npos, why);
     hvd::detail::encrypts_links = can;
 }
 

@@ -82,7 +82,7 @@ public:
     virtual const char* why() const = 0;
 };
 
-// interop/data_service_openssl.hpp sets it, where a program includes that.
+// interop/openssl_data_service.hpp sets it, where a program includes that.
 using make_encrypted_link = std::unique_ptr<encrypted_link> (*)(descriptor, bool connects,
                                                                 const shared_secret&);
 inline make_encrypted_link encrypts_links = nullptr;
@@ -91,7 +91,7 @@ inline void require_encryption(int rank) {
     if (encrypts_links == nullptr)
         refuse(rank,
                "the data service encrypts its connections, and this program can't: include "
-               "hvd/interop/data_service_openssl.hpp and link OpenSSL (-lssl -lcrypto)");
+               "hvd/interop/openssl_data_service.hpp and link OpenSSL (-lssl -lcrypto)");
 }
 
 // A connection between two processes of a data service that have authenticated each other. One

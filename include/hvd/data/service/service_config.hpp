@@ -51,7 +51,7 @@ struct service_config {
     /// Batches for trainers on a worker's host go by shared memory.
     bool shared_memory = true;
     /// Connections between trainers and workers have TLS 1.3. Their programs include
-    /// `hvd/interop/data_service_openssl.hpp`, and link OpenSSL.
+    /// `hvd/interop/openssl_data_service.hpp`, and link OpenSSL.
     bool encrypted = false;
     /// The file from which it was read. Processes read it again if a dispatcher is lost.
     std::string path = {};
