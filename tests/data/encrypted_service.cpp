@@ -28,9 +28,8 @@ namespace {
 
 // Batches of some bytes, and of several records of TLS.
 auto pipeline() {
-    return data::from(numbers_below(60)) | data::map([](int i) {
-               return std::vector<int>(i % 3 == 0 ? 10 : 50'000, i);
-           }) |
+    return data::from(numbers_below(60)) |
+           data::map([](int i) { return std::vector<int>(i % 3 == 0 ? 10 : 50'000, i); }) |
            data::shuffle({.seed = 2}) | data::batch(1, data::concatenate);
 }
 using worker = data::service_worker<decltype(pipeline())>;
@@ -84,15 +83,14 @@ TEST_CASE("sides of which one encrypts refuse each other, and so does a program 
         config.encrypted = !worker_encrypts;
         data::loader loader(pipeline() | data::send_to_data_service(config, 0, 1));
         const std::string why = thrown_by([&] { (void)loader.next(); });
-        CHECK_MESSAGE(why.find(worker_encrypts ? "the worker encrypts" : "the trainer encrypts") !=
-                          why.npos,
-                      why);
+        CHECK_MESSAGE(
+            why.find(worker_encrypts ? "the worker encrypts" : "the trainer encrypts") != why.npos,
+            why);
     }
     const auto can = std::exchange(hvd::detail::encrypts_links, nullptr);
     for (const std::string& why :
          {thrown_by([] { const worker one(pipeline(), config_of(true)); }), thrown_by([] {
-              data::loader loader(pipeline() |
-                                  data::send_to_data_service(config_of(true), 0, 1));
+              data::loader loader(pipeline() | data::send_to_data_service(config_of(true), 0, 1));
           })})
         CHECK_MESSAGE(why.find("include hvd/interop/openssl_data_service.hpp") != why.npos, why);
     hvd::detail::encrypts_links = can;

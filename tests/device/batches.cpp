@@ -110,9 +110,9 @@ TEST_CASE("a batch is one copy, none is made before there is room, and memory is
     on_a_gpu([] {
         constexpr int ahead = 3, batches = 13;
         const auto pairs = [](const std::vector<float>& all) { return std::tuple(all, all); };
-        data::loader loader(pipeline(0) | data::map(pairs) | data::map(data::to_device()) |
-                                data::prefetch(ahead),
-                            hvd::part{}, {.threads = 2});
+        data::loader loader(
+            pipeline(0) | data::map(pairs) | data::map(data::to_device()) | data::prefetch(ahead),
+            hvd::part{}, {.threads = 2});
         const auto copies = [] { return emulation::calls_of("cudaMemcpyAsync"); };
         const int before = copies();
         loader.begin_epoch(0);

@@ -43,8 +43,8 @@ struct service_client_state {
     request_board board;
     spare_buffers spares;
     atomic<bool> stopping{false};
-    atomic<std::size_t> credit{1};     // the most open requests of a connection
-    atomic<std::size_t> serving{1};    // workers
+    atomic<std::size_t> credit{1};   // the most open requests of a connection
+    atomic<std::size_t> serving{1};  // workers
     usual_time usual;
 };
 
@@ -137,7 +137,8 @@ private:
             if (left <= 0)
                 return note(
                     text("it has not answered for ", double(shared_.timeout) / 1e9, " seconds"));
-            pollfd fds[] = {{wakes_.number(), POLLIN, 0}, {link_.socket().number(), link_.reading_events(), 0}};
+            pollfd fds[] = {{wakes_.number(), POLLIN, 0},
+                            {link_.socket().number(), link_.reading_events(), 0}};
             poll_sockets(fds, 2, open_.empty() ? left : std::min(left, host_look));
             if (fds[0].revents != 0) wakes_.take();
             if (fds[1].revents != 0 && !receive()) return;

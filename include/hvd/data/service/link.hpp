@@ -243,9 +243,8 @@ private:
 
     state receive(std::byte* data, std::size_t bytes, std::size_t& have) {
         while (have < bytes) {
-            const ssize_t n = encrypted_
-                                  ? encrypted_->read(data + have, bytes - have)
-                                  : ::recv(socket_.number(), data + have, bytes - have, 0);
+            const ssize_t n = encrypted_ ? encrypted_->read(data + have, bytes - have)
+                                         : ::recv(socket_.number(), data + have, bytes - have, 0);
             if (n > 0) have += std::size_t(n);
             else if (n == 0) return over("it was closed"), state::over;
             else if (errno == EAGAIN || errno == EWOULDBLOCK) return state::incomplete;
