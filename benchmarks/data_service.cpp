@@ -24,6 +24,9 @@
 
 #include <hvd/data_formats.hpp>
 #include <hvd/data_service.hpp>
+#if BENCH_WITH_OPENSSL
+#include <hvd/interop/openssl_data_service.hpp>
+#endif
 
 namespace {
 
@@ -127,9 +130,10 @@ rate rate_of(const options& o, const Pipeline& pipeline) {
     return found;
 }
 
-rate rate_of_service(const options& o, bool shares_memory) {
+rate rate_of_service(const options& o, bool shares_memory, bool is_encrypted = false) {
     auto config = data::service_config::make(0, 0);
     config.shared_memory = shares_memory;
+    config.encrypted = is_encrypted;
     const worker_process worker(o.bytes, config);
     return rate_of(o, batches_of(o.bytes) | data::send_to_data_service(config, 0, 1));
 }
@@ -199,6 +203,9 @@ int measure(const options& o) {
                o.seconds);
     rows.push_back(row_of("without a service", rate_of(o, batches_of(o.bytes))));
     rows.push_back(row_of("loopback", rate_of_service(o, false)));
+#if BENCH_WITH_OPENSSL
+    rows.push_back(row_of("loopback, TLS", rate_of_service(o, false, true)));
+#endif
     rows.push_back(row_of("shared memory", rate_of_service(o, true)));
     const start s = start_of(o);
     fmt::print(

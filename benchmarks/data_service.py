@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""Puts PyTorch's DataLoader beside one worker of hvd's data service: data_service.py PROGRAM [OPTION...]
+"""Puts PyTorch's DataLoader and TensorFlow's data service beside one worker of hvd's: data_service.py PROGRAM [OPTION...]
 
-PROGRAM is build/bench/benchmarks/data_service, and gets the options. Then a DataLoader with one worker process makes batches of the same bytes in the same way, one copy
-of a pattern each, if torch can be imported. With `--build FOLDER`, a release build with examples and hvd-compute, examples/augment trains without workers and with 1 to 3."""
+PROGRAM is build/bench/benchmarks/data_service, and gets the options. Then a DataLoader with one worker process, and a tf.data service with one, make batches of the same bytes in
+the same way, one copy of a pattern each, where torch and tensorflow can be imported. With `--build FOLDER`, a release build with examples and hvd-compute, examples/augment trains without workers and with 1 to 3."""
 
 import argparse
+import importlib
+import multiprocessing
 import os
 import pathlib
 import re
@@ -33,7 +35,42 @@ class Patterns:
 def rates_of_torch(torch, size, ahead, rounds, seconds):
     """Returns the bytes a second of each round."""
     loader = torch.utils.data.DataLoader(Patterns(torch, size), batch_size=None, sampler=range(1 << 30), num_workers=1, prefetch_factor=ahead)
-    batches = iter(loader)
+    return rates_of(iter(loader), size, ahead, rounds, seconds)
+
+
+def serve_tensorflow(address):
+    """Serves as the dispatcher and the worker of a tf.data service, until the process is ended."""
+    import tensorflow as tf  # noqa: PLC0415  in a process of its own
+
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer()
+    worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=dispatcher.target.partition("://")[2]))
+    address.put(dispatcher.target)
+    worker.join()
+
+
+def rates_of_tensorflow(tf, size, ahead, rounds, seconds):
+    """Returns the bytes a second of each round, by a tf.data service of one worker process, without compression."""
+    pattern, last = tf.range(size // 4, dtype=tf.int32), size // 4 - 1
+
+    def batch(number):
+        return tf.tensor_scatter_nd_update(pattern, [[0], [last]], tf.stack([number, number]))
+
+    spawn = multiprocessing.get_context("spawn")
+    address = spawn.Queue()
+    server = spawn.Process(target=serve_tensorflow, args=(address,))
+    server.start()
+    try:
+        remote = tf.data.experimental.service.distribute("parallel_epochs", address.get(timeout=120), max_outstanding_requests=ahead, compression=None)
+        numbers = tf.data.Dataset.range(1 << 30).map(lambda number: batch(tf.cast(number, tf.int32)))
+        return rates_of(iter(numbers.apply(remote).prefetch(ahead)), size, ahead, rounds, seconds)
+    finally:
+        server.kill()
+        server.join()
+
+
+def rates_of(batches, size, ahead, rounds, seconds):
+    """Returns the bytes a second of each round in which batches are taken."""
     for _ in range(2 * ahead + 2):
         next(batches)
     rates = []
@@ -81,13 +118,14 @@ def main():
     words.add_argument("--build", type=pathlib.Path, help="a build folder with examples")
     o = words.parse_args()
     subprocess.run([o.program, "--bytes", str(o.bytes), "--seconds", str(o.seconds), "--rounds", str(o.rounds), "--ahead", str(o.ahead)], check=True)
-    try:
-        import torch  # noqa: PLC0415  only where it is installed
-
-        rates = rates_of_torch(torch, o.bytes, o.ahead, o.rounds, o.seconds)
-        print(f"{'PyTorch DataLoader':<24} {rates[-1] / 1e9:>8.2f} GB/s, median {rates[len(rates) // 2] / 1e9:.2f}, torch {torch.__version__}")
-    except ImportError as reason:
-        print(f"PyTorch's DataLoader is left out: {reason}")
+    for name, module, measure in (("PyTorch DataLoader", "torch", rates_of_torch), ("tf.data service", "tensorflow", rates_of_tensorflow)):
+        try:
+            library = importlib.import_module(module)
+        except ImportError as reason:
+            print(f"{name} is left out: {reason}")
+            continue
+        rates = measure(library, o.bytes, o.ahead, o.rounds, o.seconds)
+        print(f"{name:<24} {rates[-1] / 1e9:>8.2f} GB/s, median {rates[len(rates) // 2] / 1e9:.2f}, {module} {library.__version__}")
     if o.build:
         show_augmentation(o.build)
 

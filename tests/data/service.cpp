@@ -950,6 +950,7 @@ TEST_CASE("a config file has what was written, and is for its owner alone") {
     written.worker_addresses = {"node \"7\":1"};
     written.timeout = 1500ms;
     written.shared_memory = false;
+    written.encrypted = true;
     written.write(at.file("c"));
     struct stat status{};
     REQUIRE(::stat(at.file("c").c_str(), &status) == 0);
@@ -966,6 +967,7 @@ TEST_CASE("a config file has what was written, and is for its owner alone") {
     CHECK(read.key == written.key);
     CHECK(read.timeout.nanoseconds == 1'500'000'000);
     CHECK_FALSE(read.shared_memory);
+    CHECK(read.encrypted);
     CHECK(data::service_config::make(1, 1).key != written.key);
 }
 
@@ -1003,6 +1005,7 @@ TEST_CASE("files that are no config files are refused with their names") {
                   "\"timeout\": " + std::string(500'000, '[') + std::string(500'000, ']')),
          "timeout is array"},
         {replaced("}", ", \"shared_memory\": 1}"), "shared_memory is 1, and true or false"},
+        {replaced("}", ", \"encrypted\": 1}"), "encrypted is 1, and true or false"},
         {std::string((1 << 20) + 1, ' '), "it has 1048577 bytes, and at most 1048576"},
     };
     for (const wrong& w : all) {

@@ -287,6 +287,11 @@ class DataService(ServiceTest):
             self.assertEqual(json.loads(self.config.read_text()).get("shared_memory"), said)
             self.end([rank])
 
+    def test_a_worker_that_cannot_encrypt_says_what_it_needs(self):
+        rank = self.start_rank(0, 1, "--encrypted")
+        self.assertIn("include hvd/interop/openssl_data_service.hpp", rank.communicate(timeout=PATIENCE)[1])
+        self.assertEqual(rank.returncode, 1)
+
     def test_progress_is_a_line_a_second(self):
         rank = self.start_rank(0, 1, "--progress")
         self.finish(self.start_trainers(1))

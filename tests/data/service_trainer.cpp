@@ -60,8 +60,7 @@ public:
     void keep(const data::loader_state& at) const {
         if (path_.empty()) return;
         const std::string whole = path_ + ".new";
-        std::ofstream(whole, std::ios::binary)
-            .write(reinterpret_cast<const char*>(&at), sizeof at);
+        std::ofstream(whole, std::ios::binary).write(reinterpret_cast<const char*>(&at), sizeof at);
         std::filesystem::rename(whole, path_);
     }
 

@@ -106,6 +106,46 @@ TEST_CASE("the memory of a batch waits for the streams that read it late") {
     });
 }
 
+TEST_CASE("a batch is one copy, none is made before there is room, and memory is kept") {
+    on_a_gpu([] {
+        constexpr int ahead = 3, batches = 13;
+        const auto pairs = [](const std::vector<float>& all) { return std::tuple(all, all); };
+        data::loader loader(
+            pipeline(0) | data::map(pairs) | data::map(data::to_device()) | data::prefetch(ahead),
+            hvd::part{}, {.threads = 2});
+        const auto copies = [] { return emulation::calls_of("cudaMemcpyAsync"); };
+        const int before = copies();
+        loader.begin_epoch(0);
+        while (copies() - before < ahead) std::this_thread::sleep_for(1ms);
+        std::this_thread::sleep_for(50ms);  // there is no room for another one
+        CHECK(copies() - before == ahead);
+        while (loader.next()) continue;
+        CHECK(copies() - before == batches);
+        const int kept = emulation::calls_of("cudaMalloc");
+        for (auto& batch : loader.epoch(1)) {
+            const auto& [first, second] = batch.on_host();
+            CHECK(first == second);
+        }
+        CHECK(copies() - before == 2 * batches);
+        CHECK(emulation::calls_of("cudaMalloc") - kept <= 2);  // those in the hands of threads
+    });
+}
+
+TEST_CASE("the host does not wait for a copy, and the stream does") {
+    on_a_gpu([] {
+        const user_stream stream;
+        data::loader loader(pipeline(0) | data::map(data::to_device()), hvd::part{});
+        emulation::slow_down(1000);
+        auto batch = loader.next().value();
+        const auto view = batch.on(stream.handle);
+        hvd::detail::cuda_event copied;
+        copied.record(stream.handle, -1);
+        CHECK_FALSE(copied.reached(-1));
+        CHECK(fetched(view, stream.handle) == batch.on_host());
+        emulation::slow_down(0);
+    });
+}
+
 TEST_CASE("the parts of a batch: rows, ragged rows, tuples, and a user's own") {
     on_a_gpu([] {
         const user_stream stream;

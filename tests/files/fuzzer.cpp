@@ -546,8 +546,7 @@ void read_tar_index(FuzzedDataProvider& from) {
     };
     const auto word = [&] { return from.ConsumeRandomLengthString(9); };
     std::vector<std::byte> rest;
-    for (int i = 0; i < 2; ++i)
-        hvd::serializer<std::vector<std::string>>::write(rest, list(word));
+    for (int i = 0; i < 2; ++i) hvd::serializer<std::vector<std::string>>::write(rest, list(word));
     for (int i = 0; i < 3; ++i)
         hvd::serializer<std::vector<std::uint64_t>>::write(rest, list(number));
     if (from.ConsumeBool()) rest.resize(from.ConsumeIntegralInRange<std::size_t>(0, rest.size()));

@@ -52,7 +52,7 @@ def job_of(text):
 def start(rank, size, config, options):
     """Starts a rank of hvd-compute."""
     words = [options.hvd_compute, "--dispatchers", str(options.dispatchers), "--dispatcher-side", options.dispatcher_side, "--timeout", str(options.timeout)]
-    words += ["--no-shared-memory"] * options.no_shared_memory + ["--progress"] * options.progress + (["--metrics", options.metrics] if options.metrics else [])
+    words += ["--no-shared-memory"] * options.no_shared_memory + ["--encrypted"] * options.encrypted + ["--progress"] * options.progress + (["--metrics", options.metrics] if options.metrics else [])
     own = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMI_", "SLURM_"))}
     return subprocess.Popen(["sh", "-c", GUARD, "sh", *words, config, "--", *options.program], stdin=subprocess.PIPE, env=own | {"HVD_RANK": str(rank), "HVD_SIZE": str(size)})
 
@@ -141,6 +141,7 @@ def read_options(words):
     parser.add_argument("--dispatcher-side", choices=["compute", "training"], default="compute", help="as of hvd-compute")
     parser.add_argument("--timeout", type=float, default=60, help="as of hvd-compute, in seconds")
     parser.add_argument("--no-shared-memory", action="store_true", help="as of hvd-compute")
+    parser.add_argument("--encrypted", action="store_true", help="as of hvd-compute")
     parser.add_argument("--progress", action="store_true", help="as of hvd-compute")
     parser.add_argument("--metrics", help="as of hvd-compute, on the host of each dispatcher")
     parser.add_argument("config", help="the file that trainers and workers read")

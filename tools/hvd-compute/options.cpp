@@ -84,6 +84,8 @@ options read_options(int argc, char** argv) {
                    "write the counts of each dispatcher to this file each second, for Prometheus");
     app.add_flag("!--no-shared-memory", o.shares_memory,
                  "batches go by the connection also to trainers of this host");
+    app.add_flag("--encrypted", o.encrypts,
+                 "TLS between trainers and workers, whose programs need OpenSSL for it");
     app.add_option("config", o.config, "the file that trainers and workers read")->required();
     app.add_option("program", o.program, "the worker's program and its arguments, behind --")
         ->required();

@@ -13,6 +13,7 @@ struct options {
     double timeout = 60;  // seconds
     bool progress = false;
     bool shares_memory = true;
+    bool encrypts = false;
     std::string metrics;               // path of the file for Prometheus, or empty
     std::string config;                // path of the file
     std::vector<std::string> program;  // of the workers, with its arguments

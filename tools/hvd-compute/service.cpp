@@ -67,6 +67,7 @@ void service::write_file() {
     config_.timeout =
         hvd::time_span::of_nanoseconds(std::int64_t(options_.timeout * double(second)));
     config_.shared_memory = options_.shares_memory;
+    config_.encrypted = options_.encrypts;
     if (options_.serves_dispatcher()) {
         dispatcher_ = std::make_unique<data::service_dispatcher>(config_, 0);
         config_.addresses = {dispatcher_->addresses()};

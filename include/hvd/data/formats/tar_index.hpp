@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "../../comm/serializer.hpp"
@@ -80,7 +82,7 @@ public:
         write_all(rest, index);
         const head first = head_of(rest);
         std::string name = path_ + ".XXXXXX";
-        const int file = ::mkstemp(name.data());
+        const int file = ::mkostemp(name.data(), O_CLOEXEC);
         if (file < 0) return;
         const bool is_whole = put_all(file, plain(first)) && put_all(file, rest) &&
                               ::fchmod(file, archive_.rights()) == 0;

@@ -43,8 +43,8 @@ struct service_client_state {
     request_board board;
     spare_buffers spares;
     atomic<bool> stopping{false};
-    atomic<std::size_t> credit{1};     // the most open requests of a connection
-    atomic<std::size_t> serving{1};    // workers
+    atomic<std::size_t> credit{1};   // the most open requests of a connection
+    atomic<std::size_t> serving{1};  // workers
     usual_time usual;
 };
 
@@ -108,6 +108,7 @@ private:
     bool connect() {
         service_dial dial(shared_.secret, shared_.mine, most_batch_bytes);
         if (dial.to(place_.addresses, link_)) {
+            if (shared_.mine.is_encrypted != 0) link_.encrypt();
             const std::uint64_t host = shared_.mine.host;
             slots_ = lent_slots(host != 0 && dial.theirs().host == host);
             link_.use(shared_.spares);
@@ -136,7 +137,8 @@ private:
             if (left <= 0)
                 return note(
                     text("it has not answered for ", double(shared_.timeout) / 1e9, " seconds"));
-            pollfd fds[] = {{wakes_.number(), POLLIN, 0}, {link_.socket().number(), POLLIN, 0}};
+            pollfd fds[] = {{wakes_.number(), POLLIN, 0},
+                            {link_.socket().number(), link_.reading_events(), 0}};
             poll_sockets(fds, 2, open_.empty() ? left : std::min(left, host_look));
             if (fds[0].revents != 0) wakes_.take();
             if (fds[1].revents != 0 && !receive()) return;
@@ -312,6 +314,8 @@ private:
         made.rank = mine.rank;
         made.size = mine.size;
         made.host = sharing_host(config.shared_memory);
+        made.is_encrypted = config.encrypted ? 1 : 0;
+        if (config.encrypted) require_encryption(mine.rank);
         return made;
     }
 

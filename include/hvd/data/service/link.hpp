@@ -4,13 +4,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
+
 #include "../../platform/clock.hpp"
+#include "../../protocol/agreement.hpp"
 #include "../../transport/frames/host_silence.hpp"
 #include "../../transport/tcp/dial.hpp"
+#include "../../transport/tcp/job_secret.hpp"
 #include "byte_buffer.hpp"
 #include "gathered_bytes.hpp"
 
@@ -61,6 +66,34 @@ inline bool has_unacknowledged([[maybe_unused]] const descriptor& s) {
 #endif
 }
 
+// The bytes of a connection between a trainer and a worker, encrypted. The functions are those of
+// transport/frames/plain_wire.hpp.
+class encrypted_link {
+public:
+    encrypted_link() = default;
+    encrypted_link(const encrypted_link&) = delete;
+    encrypted_link& operator=(const encrypted_link&) = delete;
+    virtual ~encrypted_link() = default;
+
+    virtual ssize_t write(std::span<const std::byte> first, std::span<const std::byte> second) = 0;
+    virtual ssize_t read(std::byte* to, std::size_t bytes) = 0;
+    virtual bool flush() = 0;
+    virtual short events(bool reads, bool writes) const = 0;
+    virtual const char* why() const = 0;
+};
+
+// interop/openssl_data_service.hpp sets it, where a program includes that.
+using make_encrypted_link = std::unique_ptr<encrypted_link> (*)(descriptor, bool connects,
+                                                                const shared_secret&);
+inline make_encrypted_link encrypts_links = nullptr;
+
+inline void require_encryption(int rank) {
+    if (encrypts_links == nullptr)
+        refuse(rank,
+               "the data service encrypts its connections, and this program can't: include "
+               "hvd/interop/openssl_data_service.hpp and link OpenSSL (-lssl -lcrypto)");
+}
+
 // A connection between two processes of a data service that have authenticated each other. One
 // thread at a time sends, and one receives.
 class service_link {
@@ -83,6 +116,15 @@ public:
     void use(spare_buffers& spares) { spares_ = &spares; }
     // The reason why the connection is over.
     std::string_view why() const { return why_; }
+
+    // All that follows is encrypted. The socket stays, for other threads that end the connection.
+    void encrypt() {
+        descriptor same(::fcntl(socket_.number(), F_DUPFD_CLOEXEC, 0));
+        if (!same) refuse(-1, "no descriptor for an encrypted connection: ", strerror(errno));
+        encrypted_ = encrypts_links(std::move(same), connects_, derived_secret(key_, 0x746c73));
+    }
+    // The events after which `advance` is to be called.
+    short reading_events() const { return events_for(true, false); }
 
     // Ends the connection. Another thread that uses it returns.
     void shut_down() const { ::shutdown(socket_.number(), SHUT_RDWR); }
@@ -139,7 +181,7 @@ public:
                 case state::complete: return true;
                 case state::over: return false;
                 case state::incomplete:
-                    if (!await(POLLIN, until)) return over("it does not answer");
+                    if (!await(true, until)) return over("it does not answer");
             }
     }
 
@@ -201,37 +243,47 @@ private:
 
     state receive(std::byte* data, std::size_t bytes, std::size_t& have) {
         while (have < bytes) {
-            const ssize_t n = ::recv(socket_.number(), data + have, bytes - have, 0);
+            const ssize_t n = encrypted_ ? encrypted_->read(data + have, bytes - have)
+                                         : ::recv(socket_.number(), data + have, bytes - have, 0);
             if (n > 0) have += std::size_t(n);
             else if (n == 0) return over("it was closed"), state::over;
             else if (errno == EAGAIN || errno == EWOULDBLOCK) return state::incomplete;
-            else if (errno != EINTR) return over(strerror(errno)), state::over;
+            else if (errno != EINTR) return over(why_not()), state::over;
         }
         return state::complete;
     }
     bool send_bytes(std::span<const std::byte> first, std::span<const std::byte> second,
                     time_point until) {
         while (!first.empty() || !second.empty()) {
-            const ssize_t n =
-                send_both(socket_, first.data(), first.size(), second.data(), second.size());
+            const ssize_t n = encrypted_ ? encrypted_->write(first, second)
+                                         : send_both(socket_, first.data(), first.size(),
+                                                     second.data(), second.size());
             if (n >= 0) {
                 const std::size_t of_first = std::min(std::size_t(n), first.size());
                 first = first.subspan(of_first);
                 second = second.subspan(std::size_t(n) - of_first);
             } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-                if (!await(POLLOUT, until)) return over("it takes nothing");
-            } else if (errno != EINTR) return over(strerror(errno));
+                if (!await(false, until)) return over("it takes nothing");
+            } else if (errno != EINTR) return over(why_not());
         }
+        while (encrypted_ && !encrypted_->flush())
+            if (!await(false, until)) return over("it takes nothing");
         return true;
+    }
+    const char* why_not() const { return encrypted_ ? encrypted_->why() : strerror(errno); }
+    short events_for(bool reads, bool writes) const {
+        if (encrypted_) return encrypted_->events(reads, writes);
+        return short((reads ? POLLIN : 0) | (writes ? POLLOUT : 0));
     }
     // Without a limit it waits as long as the peer's host lives: a peer may be stopped or busy, but
     // a host that acknowledges nothing of what goes to it is gone. While nothing goes, the system
     // finds that out in a minute.
-    bool await(int events, time_point until) {
+    bool await(bool reads, time_point until) {
+        const short events = events_for(reads, !reads);
         if (until != never) return await_socket(socket_, events, until);
         for (host_silence silence;;) {
-            const bool is_under_way = events == POLLOUT || has_unacknowledged(socket_);
-            pollfd p{socket_.number(), short(events), 0};
+            const bool is_under_way = !reads || has_unacknowledged(socket_);
+            pollfd p{socket_.number(), events, 0};
             poll_sockets(&p, 1, is_under_way ? 100 * tuning::millisecond : INT64_MAX);
             if (p.revents != 0) return true;
             if (silence.look(socket_)) return over("its host does not answer");
@@ -243,6 +295,7 @@ private:
     }
 
     descriptor socket_;
+    std::unique_ptr<encrypted_link> encrypted_;  // in the place of the socket
     shared_secret key_{};
     bool connects_ = false, is_complete_ = false;
     std::uint64_t most_ = 0, sent_ = 0, received_ = 0;

@@ -32,10 +32,10 @@ struct service_hello {
     std::uint64_t fingerprint = 0;  // of the pipeline, between workers and trainers
     std::uint32_t dispatcher = 0;   // the number of it
     std::int32_t rank = 0, size = 1;
-    std::uint32_t workers = 0;  // that a dispatcher lists
-    std::uint64_t host = 0;     // 0 if it does not share memory
-    std::uint32_t share = 0;    // of a trainer: a batch_share
-    std::uint32_t unused = 0;
+    std::uint32_t workers = 0;       // that a dispatcher lists
+    std::uint64_t host = 0;          // 0 if it does not share memory
+    std::uint32_t share = 0;         // of a trainer: a batch_share
+    std::uint32_t is_encrypted = 0;  // what follows between a trainer and a worker
 };
 
 // A trainer's request. The batch comes in its slot of the trainer's arena if it fits.

@@ -50,6 +50,9 @@ struct service_config {
     time_span timeout = time_span::of_nanoseconds(60 * hvd::detail::tuning::second);
     /// Batches for trainers on a worker's host go by shared memory.
     bool shared_memory = true;
+    /// Connections between trainers and workers have TLS 1.3. Their programs include
+    /// `hvd/interop/openssl_data_service.hpp`, and link OpenSSL.
+    bool encrypted = false;
     /// The file from which it was read. Processes read it again if a dispatcher is lost.
     std::string path = {};
 

@@ -54,6 +54,7 @@ public:
         secret_from_hex(c.key, path_);
         c.timeout = time_span::of_nanoseconds(std::int64_t(1e9 * positive(file, "timeout")));
         c.shared_memory = flag(file, "shared_memory", true);
+        c.encrypted = flag(file, "encrypted", false);
         c.path = path_;
         return c;
     }
@@ -210,7 +211,8 @@ inline std::string json_of(const data::service_config& c) {
            "],\n \"worker_addresses\": " + json_list(c.worker_addresses) +
            ",\n \"key\": " + json_text(c.key) +
            ",\n \"timeout\": " + std::string(seconds, end.ptr) +
-           (c.shared_memory ? "}\n" : ",\n \"shared_memory\": false}\n");
+           (c.shared_memory ? "" : ",\n \"shared_memory\": false") +
+           (c.encrypted ? ",\n \"encrypted\": true}\n" : "}\n");
 }
 
 // Changes a config file that several processes change: each waits for the others.

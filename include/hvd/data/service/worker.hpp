@@ -90,6 +90,8 @@ private:
         mine.job = hvd::detail::job_number(config.job_id);
         mine.host = hvd::detail::sharing_host(config.shared_memory);
         mine.dispatcher = std::uint32_t(options.dispatcher);
+        mine.is_encrypted = config.encrypted ? 1 : 0;
+        if (config.encrypted) hvd::detail::require_encryption(-1);
         return mine;
     }
 
@@ -103,6 +105,10 @@ private:
         std::optional<member> me;
         const auto why_not = [&](const hvd::detail::service_hello& hello) {
             if (hello.role == hvd::detail::service_role::reader) return hvd::detail::message();
+            if (hello.is_encrypted != mine.is_encrypted)
+                return hvd::detail::text("the ", mine.is_encrypted != 0 ? "worker" : "trainer",
+                                         " encrypts the connection, and the other side does not: "
+                                         "both take \"encrypted\" of the config");
             if (hello.fingerprint == mine.fingerprint) {
                 me.emplace(shared_, share_of_epoch{part{hello.rank, hello.size}, hello.share});
                 return hvd::detail::message();
@@ -112,6 +118,7 @@ private:
                                      ": build both from one header, with one compiler");
         };
         if (!hvd::detail::answer_hello(link, mine, theirs, why_not) || !me) return;
+        if (mine.is_encrypted != 0) link.encrypt();
         hvd::detail::opened_arena arena;
         while (link.wait() && answer(link, arena, *me)) continue;
     }
