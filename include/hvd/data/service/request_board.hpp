@@ -39,8 +39,8 @@ struct open_request {
 };
 
 // The requests of a trainer for the next batches of its epoch. At most `ahead` of them are open or
-// answered before they are taken. Those of a broken connection, or of a worker that is late, are asked
-// again, before all others.
+// answered before they are taken. Those of a broken connection, or of a worker that is late, are
+// asked again, before all others.
 class request_board {
 public:
     // Begins a run: the batches from `first` on. Those of an earlier run are dropped.
