@@ -123,6 +123,7 @@ class DataService(ServiceTest):
         begun = {rank: self.lines_of(trainer, 20) for rank, trainer in enumerate(trainers)}
         (stopped,) = children_of(service[1])
         os.kill(stopped, signal.SIGSTOP)
+        self.addCleanup(os.kill, stopped, signal.SIGKILL)  # it holds the pipes of its rank, which nobody else ends
         # A worker has 60 s for an answer, and this test less.
         limit = threading.Timer(PATIENCE / 2, lambda: [trainer.kill() for trainer in trainers])
         limit.start()
