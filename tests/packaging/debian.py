@@ -49,7 +49,7 @@ def main(source, build, version):
 def install_and_test(work, source, install):
     in_new_tree(own_suite(), f'mkdir -p "$1/root/debs/hvd" && cp {work}/*.deb {source}/debian/tests/programs-of-the-readme "$1/root/debs"',
                 in_tree(f"{FRESH_LISTS}; cd /root/debs/hvd; {install} >/dev/null"),
-                in_tree("apt-get install -y -qq --no-install-recommends g++ mpi-default-bin python3 cmake pkg-config >/dev/null"),
+                in_tree("apt-get install -y -qq --no-install-recommends g++ make mpi-default-bin python3 cmake pkg-config >/dev/null"),
                 in_tree("/root/debs/programs-of-the-readme"))
 
 

@@ -92,6 +92,8 @@
     Object.entries(roles).forEach(([part, role]) => document.querySelector(part)?.setAttribute('role', role));
     if (!document.querySelector('h1')) document.querySelector('.headertitle .title')?.setAttribute('role', 'heading');
     document.querySelector('.title[role=heading]')?.setAttribute('aria-level', '1');
+    // Keys scroll what can be focused. Whether a text is wider than its place depends on the window.
+    document.querySelectorAll('.fragment, #doc-content').forEach(part => part.tabIndex = 0);
     field.addEventListener('input', () => show(field, list));
     field.addEventListener('keydown', event => {
       if (event.key == 'Enter') list.querySelector('a')?.click();
