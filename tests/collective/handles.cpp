@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <thread>
@@ -117,6 +118,14 @@ std::set<std::string> names_in_shared_memory() {
     for (const auto& file : std::filesystem::directory_iterator("/dev/shm"))
         if (contains(file.path().filename(), "hvd-")) names.insert(file.path().filename());
     return names;
+}
+
+std::size_t shared_mappings() {
+    std::ifstream maps("/proc/self/maps");
+    std::size_t n = 0;
+    for (std::string line; std::getline(maps, line);)
+        n += contains(line, "memfd:hvd") || contains(line, "/hvd-");
+    return n;
 }
 
 bool same_group(MPI_Comm a, MPI_Comm b) {
@@ -383,6 +392,20 @@ TEST_CASE("shared memory never has a name that a death could leave behind") {
         looks.join();
         CHECK(seen.empty());
     });
+}
+
+TEST_CASE("a communicator of no shared memory, and its children, map none") {
+    const std::size_t before = shared_mappings();
+    {
+        auto comm = hvd::communicator<hvd::mpi>::world({.shared_memory_bytes = 0});
+        auto child = comm.split(0);
+        CHECK(shared_mappings() == before);
+        check_that_it_works(comm);
+        check_that_it_works(child);
+    }
+    if (launched_ranks() < 2) return;
+    auto comm = hvd::communicator<hvd::mpi>::world();
+    CHECK(shared_mappings() > before);
 }
 
 TEST_CASE("mpi_environment beside a running MPI does not own it") {

@@ -210,6 +210,24 @@ TEST_CASE("a larger call on another stream, while copies to the device are slow"
     });
 }
 
+TEST_CASE("a tensor of more chunks than there are, while copies to the device are slow") {
+    const std::size_t count = hvd::detail::tuning::staged_chunk_bytes / sizeof(float) * 7 / 2;
+    hvd::run_threads(2, [&](world_type& world) {
+        gpu_communicator gpus(world, {.timeout = 60s});
+        std::vector<float> mine(count), right(count);
+        for (std::size_t i = 0; i < count; ++i) {
+            mine[i] = float((i / 1000 + std::size_t(gpus.rank())) % 4096);
+            right[i] = std::max(float(i / 1000 % 4096), float((i / 1000 + 1) % 4096));
+        }
+        const tensor<float> x(mine);
+        emulation::slow_down(50);
+        gpus.allreduce(x.view(), hvd::max);
+        CHECK(x.values() == right);
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
 TEST_CASE("ranks that disagree are told so, by name, and the communicator works on") {
     on_ranks(
         [](auto& gpus) {

@@ -398,6 +398,27 @@ TEST_CASE("gradients of the layers that the next forward pass needs first go fir
     });
 }
 
+TEST_CASE("the numbers of an optimizer are compared in the first step, and not again") {
+    hvd_test::on_ranks([](communicator& comm) {
+        engine e{comm};
+        for (const int first_with_own_rate : {0, 1, 2}) {
+            std::vector<float> x(4), dx(4);
+            hvd::distributed_optimizer optimizer(e, optimizers::adam<float>{.rate = 0.1f});
+            optimizer.register_parameter("weight", x, dx);
+            for (int step = 0; step < 3; ++step) {
+                if (step == first_with_own_rate) optimizer.set_rate(float(comm.rank() + 1));
+                optimizer.zero_gradients();
+                dx.assign(4, 1);
+                if (first_with_own_rate == 0 && comm.size() > 1) {
+                    CHECK_THROWS_AS(optimizer.step(), hvd::mismatch_error);
+                    break;
+                }
+                CHECK(optimizer.step());
+            }
+        }
+    });
+}
+
 TEST_CASE("two optimizers on one engine step in turn") {
     hvd_test::on_ranks([](communicator& comm) {
         engine e{comm};
