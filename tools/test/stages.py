@@ -98,7 +98,7 @@ STAGES = [
     # Ranks and jobs that wait for a timeout need no processor.
     {"name": "elastic", "waits": True, "build": "clang", "parallel": 5, "tests": ["elastic", "tcp"], "but": ["device"], "in_turns": {"elastic.random*": 2}, "cpu": [170, 320], "units": [5, 10]},
     {"name": "faults", "waits": True, "build": "clang", "tests": ["fault", "network"], "but": ["data"], "parallel": 6, "in_turns": {"fault.random*": 2, "fault.*.mpi.np4*": 2}, "packages": ["network"], "cpu": [180, 420], "units": [5, 17]},
-    {"name": "launcher", "waits": True, "build": "clang", "parallel": 5, "tests": ["launcher"], "packages": ["venv", "network", "sshd"], "packages_of_all": ["slurm"], "cpu": [180, 220], "units": [10, 15]},
+    {"name": "launcher", "waits": True, "build": "clang", "parallel": 5, "tests": ["launcher"], "packages": ["venv", "network", "sshd"], "packages_of_all": ["slurm"], "cpu": [180, 220], "units": [10, 17]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
     {"name": "asan", "turn": (1, 4), **ASAN, "tests": ["unit.[!k]*", "files", "data.*.threads", "train.*.threads"], "cpu": [0, 450], "units": [0, 6]},

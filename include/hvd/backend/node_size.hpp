@@ -9,6 +9,7 @@
 #include "../core/error.hpp"
 #include "../core/options.hpp"
 #include "../core/units.hpp"
+#include "../core/version_text.hpp"
 #include "../platform/shared_memory.hpp"
 #include "../protocol/agreement.hpp"
 
@@ -38,8 +39,9 @@ inline std::vector<int> nodes_of_one_host(int ranks, const communicator_options&
     return nodes;
 }
 
-// Ranks whose options differ would wait for each other without end while they make a communicator.
-// So they agree on them first, over a channel of protocol/agreement.hpp.
+// Ranks whose options differ would wait for each other without end while they make a communicator,
+// and those of different versions of hvd would misread each other. So they agree on them first,
+// over a channel of protocol/agreement.hpp.
 template <header_channel C>
 [[gnu::cold]] int agreed_node_size(C& channel, const char* making,
                                    const communicator_options& options) {
@@ -53,6 +55,7 @@ template <header_channel C>
         node_size = declared_node_size(options);
     });
     const auto values = [&](auto say) {
+        say("the version of hvd", version);
         if constexpr (requires { channel.transport_name(); })
             say("the backend", channel.transport_name());
         say(".node_size", text(node_size));
