@@ -94,6 +94,38 @@ TEST_CASE("the first epoch begins when all have come, or enough after a time") {
     CHECK(words(e.take_orders()) == refuses);
 }
 
+TEST_CASE(
+    "hundreds of ranks, of which some die while they work and others while an epoch is made") {
+    constexpr std::size_t ranks = 512, dying = 4;
+    coordinator_rules rules = rules_of(ranks, 1, 0, true);
+    rules.most = ranks;
+    coordinator c(rules);
+    std::vector<std::uint64_t> members;
+    for (std::uint64_t id = 1; id <= ranks; ++id) members.push_back(id);
+    for (const std::uint64_t id : members) c.join(int(id), request_of(id), 0);
+    CHECK(c.take_orders().size() == ranks);
+    const std::vector<std::uint64_t> first = members;
+    const auto lose_some = [&] {
+        for (std::size_t i = 0; i < dying; ++i) {
+            c.lose(int(members.back()), false, 1);
+            members.pop_back();
+        }
+        c.take_orders();
+    };
+    lose_some();
+    for (const std::uint64_t id : members) c.join(int(id), request_of(id, {}, 1, first), 2);
+    CHECK(words(c.take_orders()) == std::vector(ranks - dying, begins[0]));
+    const std::vector<std::uint64_t> second = members;
+    lose_some();
+    for (const std::uint64_t id : members) {
+        join_request r = request_of(id, {}, 1, first);
+        r.recorded = {2, 0, second};
+        c.join(int(id), r, 3);
+    }
+    CHECK(words(c.take_orders()) == std::vector(ranks - 2 * dying, begins[0]));
+    CHECK(c.head().size == ranks - 2 * dying);
+}
+
 TEST_CASE("the first epoch does not wait for ranks that are known to be dead") {
     const auto rank = [](std::uint64_t number) {
         join_request r = request_of(10 + number);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "../../platform/clock.hpp"
@@ -179,10 +180,6 @@ private:
         time_point since;
         std::uint64_t id() const { return request.said.self.id; }
     };
-    struct absent {
-        std::uint64_t id;
-        absence how;
-    };
     // The epochs that may have been the last one that worked, and their votes.
     struct last_epoch {
         const told_epoch* newest = nullptr;
@@ -206,18 +203,21 @@ private:
     bool any_waits() const {
         return std::ranges::any_of(processes_, [](const process& p) { return p.waits; });
     }
-    bool waits(std::uint64_t id) const {
-        return std::ranges::any_of(processes_,
-                                   [id](const process& p) { return p.waits && p.id() == id; });
+    // Those that wait, sorted, so that many members are looked up in little time.
+    std::vector<std::uint64_t> waiting_ids() const {
+        std::vector<std::uint64_t> ids;
+        for (const process& p : processes_)
+            if (p.waits) ids.push_back(p.id());
+        std::ranges::sort(ids);
+        return ids;
     }
     void set_absence(std::uint64_t id, absence how) {
-        std::erase_if(absent_, [id](const absent& a) { return a.id == id; });
-        if (how != absence::none) absent_.push_back({id, how});
+        if (how == absence::none) absent_.erase(id);
+        else absent_[id] = how;
     }
     absence absence_of(std::uint64_t id) const {
-        for (const absent& a : absent_)
-            if (a.id == id) return a.how;
-        return absence::none;
+        const auto at = absent_.find(id);
+        return at == absent_.end() ? absence::none : at->second;
     }
     // Another process may be started as the same rank.
     void note_death(std::int64_t started_as) {
@@ -257,7 +257,7 @@ private:
     // An epoch has not worked if one of its members is here and has not recorded it.
     bool may_have_worked(const told_epoch& epoch) const {
         return std::ranges::none_of(processes_, [&](const process& p) {
-            return p.waits && epoch.has(p.id()) && p.request.recorded.number < epoch.number;
+            return p.waits && p.request.recorded.number < epoch.number && epoch.has(p.id());
         });
     }
 
@@ -271,9 +271,14 @@ private:
         for (const process& p : processes_)
             if (p.waits && p.request.worked.number > worked->number) worked = &p.request.worked;
         last_epoch last;
-        if (worked->number > 0) count_votes(*worked, last);
+        const std::vector<std::uint64_t> here = waiting_ids();
+        if (worked->number > 0) count_votes(*worked, here, last);
+        // Many tell of the same one.
+        std::set<std::pair<std::uint64_t, std::uint64_t>> counted;
         const auto count_if_later = [&](const told_epoch& epoch) {
-            if (epoch.number > worked->number && may_have_worked(epoch)) count_votes(epoch, last);
+            if (epoch.number > worked->number &&
+                counted.emplace(epoch.number, epoch.served_by).second && may_have_worked(epoch))
+                count_votes(epoch, here, last);
         };
         for (const process& p : processes_)
             if (p.waits) count_if_later(p.request.recorded);
@@ -283,13 +288,14 @@ private:
             last.has_majority = false;
         return last;
     }
-    void count_votes(const told_epoch& epoch, last_epoch& last) const {
+    void count_votes(const told_epoch& epoch, const std::vector<std::uint64_t>& here,
+                     last_epoch& last) const {
         const bool by_launcher = epoch.served_by == 0;
         const bool votes_itself = by_launcher && rules_.self == 0;
         std::size_t come = 0, living = 0, gone = 0;
         for (const std::uint64_t id : epoch.members) {
             const absence how = absence_of(id);
-            const bool comes = how != absence::dead && waits(id);
+            const bool comes = how != absence::dead && std::ranges::binary_search(here, id);
             come += comes ? 1 : 0;
             living += how == absence::dead ? 0 : 1;
             gone += !comes && how == absence::gone ? 1 : 0;
@@ -341,9 +347,10 @@ private:
     }
     bool all_others_are_gone(const last_epoch& last) const {
         return last.newest == nullptr ||
-               std::ranges::all_of(last.newest->members, [this](std::uint64_t id) {
+               std::ranges::all_of(last.newest->members, [&, here = waiting_ids()](auto id) {
                    const absence how = absence_of(id);
-                   return waits(id) || how == absence::dead || how == absence::gone;
+                   return how == absence::dead || how == absence::gone ||
+                          std::ranges::binary_search(here, id);
                });
     }
 
@@ -353,9 +360,10 @@ private:
     // whom there is room.
     void tell_members(time_point now) {
         if (!acts_) return;
-        const bool ends = std::ranges::any_of(issued_.members, [this](std::uint64_t id) {
-            return waits(id) || absence_of(id) != absence::none;
-        });
+        const bool ends =
+            std::ranges::any_of(issued_.members, [&, here = waiting_ids()](std::uint64_t id) {
+                return absence_of(id) != absence::none || std::ranges::binary_search(here, id);
+            });
         if (ends && ending_since_ == never) ending_since_ = now;
         const bool is_certain = std::ranges::any_of(
             issued_.members, [this](std::uint64_t id) { return absence_of(id) == absence::dead; });
@@ -412,9 +420,9 @@ private:
                         text(" (HVD_ELASTIC_MIN_SIZE)",
                              living_ < rules_.least ? ", and nothing is started any more" : "",
                              missing_ranks(last)));
-        const std::vector<std::uint64_t>& members = last.newest->members;
-        const auto come =
-            std::ranges::count_if(members, [this](std::uint64_t id) { return waits(id); });
+        const std::vector<std::uint64_t>&members = last.newest->members, here = waiting_ids();
+        const auto come = std::ranges::count_if(
+            members, [&](std::uint64_t id) { return std::ranges::binary_search(here, id); });
         return text("here are ", come, " of the ", members.size(), " ranks of epoch ",
                     last.newest->number, ", and more than half of those that may live are needed",
                     missing_ranks(last));
@@ -427,8 +435,9 @@ private:
             if (++named > most_named) return;
             all += text(named == 1 ? "; missing: HVD_RANK " : ", ", rank);
         };
+        const std::vector<std::uint64_t> here = waiting_ids();
         for (const elastic_member& m : table_)
-            if (!waits(m.id)) name(m.started_as);
+            if (!std::ranges::binary_search(here, m.id)) name(m.started_as);
         for (std::size_t rank = 0; last.newest == nullptr && rank < rules_.start; ++rank)
             if (std::ranges::none_of(processes_, [rank](const process& p) {
                     return p.request.said.self.started_as == std::int64_t(rank);
@@ -496,11 +505,11 @@ private:
     // The last epoch that was begun here: as its members may tell of it, and as they were told.
     told_epoch issued_;
     coordinator_message head_;
-    told_epoch worked_, recorded_;    // the newest that a process has told of
-    state_stamp newest_;              // of a state that a process has had
-    std::vector<process> processes_;  // those that are connected and have joined
-    std::vector<absent> absent_;      // those that are not any more
-    std::set<std::int64_t> died_;     // ranks of the start, before the first epoch or later
+    told_epoch worked_, recorded_;             // the newest that a process has told of
+    state_stamp newest_;                       // of a state that a process has had
+    std::vector<process> processes_;           // those that are connected and have joined
+    std::map<std::uint64_t, absence> absent_;  // those that are not any more
+    std::set<std::int64_t> died_;  // ranks of the start, before the first epoch or later
     std::vector<order> orders_;
     time_point since_ = never;           // the next epoch is awaited
     time_point majority_since_ = never;  // its votes are there
