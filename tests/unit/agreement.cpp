@@ -206,6 +206,32 @@ TEST_CASE("each field that differs is named with the value of every rank") {
             }
 }
 
+TEST_CASE("many ranks are told in groups of equal values, and the table has each") {
+    const auto told = [](int ranks, const std::function<message(int)>& value_of) {
+        table<message> values{std::size_t(ranks)};
+        for (int r = 0; r < ranks; ++r) values[std::size_t(r)] = value_of(r);
+        try {
+            require_equal(3, "call", "field", values);
+        } catch (const hvd::mismatch_error& e) {
+            CHECK(int(e.table().size()) == ranks);
+            CHECK(e.table()[7].second == value_of(7));
+            return std::string(e.what());
+        }
+        return std::string();
+    };
+    const std::string begin = "hvd: call on rank 3: ranks disagree on field:\n  ";
+    const auto odd_7 = [](int r) { return message(r == 7 ? "b" : "a"); };
+    CHECK(told(16, odd_7).find("\n  rank 6: a\n  rank 7: b\n  rank 8: a") != std::string::npos);
+    CHECK(told(17, odd_7) == begin + "ranks 0-6, 8-16: a\n  rank 7: b");
+    CHECK(told(20, [](int r) { return message(r == 1 || r >= 18 ? "b" : "a"); }) ==
+          begin + "ranks 0, 2-17: a\n  ranks 1, 18-19: b");
+    CHECK(told(512, [](int r) { return message(r % 256 == 0 ? "a" : "b"); }) ==
+          begin + "ranks 0, 256: a\n  ranks 1-255, 257-511: b");
+    const std::string all_differ = told(100, [](int r) { return text(r); });
+    CHECK(all_differ.find("\n  rank 15: 15\n  and others") != std::string::npos);
+    CHECK(all_differ.find("rank 16") == std::string::npos);
+}
+
 TEST_CASE("collectives to which ranks give different numbers of rows compare their rows only") {
     for (const collective kind :
          {collective::allgather, collective::gather, collective::alltoall}) {

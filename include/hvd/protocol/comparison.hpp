@@ -149,16 +149,50 @@ private:
 
 enum class table_style { one_line, rows };
 
+// So many ranks are told one by one, and so many groups of them.
+inline constexpr std::size_t most_told = 16;
+
+// The ranks of each value, in the order of their first ones: "ranks 0-6, 8-511: 0.1.0, rank 7: …".
+[[gnu::cold]] inline message grouped(slice<const mismatch_error::entry> values, const char* first,
+                                     const char* next) {
+    message all;
+    table<bool> told(values.size());
+    std::size_t groups = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (told[i]) continue;
+        if (++groups > most_told) return text(all, next, "and others");
+        message ranks;
+        std::size_t members = 0;
+        for (std::size_t r = i; r < values.size(); ++r) {
+            if (values[r].second != values[i].second) continue;
+            const std::size_t begin = r;
+            while (r + 1 < values.size() && values[r + 1].second == values[i].second &&
+                   values[r + 1].first == values[r].first + 1)
+                told[++r] = true;
+            members += r - begin + 1;
+            ranks += text(ranks.empty() ? "" : ", ", values[begin].first);
+            if (r > begin) ranks += text("-", values[r].first);
+            told[begin] = true;
+        }
+        all += text(groups == 1 ? first : next, members == 1 ? "rank " : "ranks ", ranks, ": ",
+                    values[i].second);
+    }
+    return all;
+}
+
 // Throws mismatch_error with a table of ranks and their values.
 [[gnu::cold, noreturn]] inline void throw_mismatch(int me, std::string_view call,
                                                    std::string_view field,
                                                    slice<const mismatch_error::entry> values,
                                                    table_style style) {
     message what = text("hvd: ", call, " on rank ", me, ": ranks disagree on ", field, ":");
-    const char* before = style == table_style::rows ? "\n  rank " : " rank ";
-    for (const auto& [rank, value] : values) {
-        what += text(before, rank, ": ", value);
-        if (style == table_style::one_line) before = ", rank ";
+    const bool in_rows = style == table_style::rows;
+    const char *first = in_rows ? "\n  " : " ", *next = in_rows ? "\n  " : ", ";
+    if (values.size() > most_told) {
+        what += grouped(values, first, next);
+    } else {
+        for (std::size_t i = 0; i < values.size(); ++i)
+            what += text(i == 0 ? first : next, "rank ", values[i].first, ": ", values[i].second);
     }
     throw mismatch_error(me, what, field, values);
 }
