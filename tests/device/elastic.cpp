@@ -13,6 +13,7 @@
 #include "../elastic/elastic_test.hpp"
 #include "support.hpp"
 #include "temporary_directory.hpp"
+#include "trainer.hpp"
 
 namespace elastic_tests {
 
@@ -21,10 +22,9 @@ using hvd_test::elastic_job;
 
 namespace {
 
-using gpus_type = hvd::communicator<hvd::nccl>;
 using hosts_type = hvd::communicator<hvd::tcp>;
 
-constexpr int samples = 24, growing = 22902, revoking = 22809, older = 22606;
+constexpr int growing = 22902, revoking = 22809, older = 22606;
 
 class leaves : public std::exception {};
 
@@ -35,45 +35,6 @@ struct leaving {
         if (e.collective == at) throw leaves();
     }
     void on_end(const hvd::event&, bool) const {}
-};
-
-float contribution(std::int64_t step, int sample, int i) {
-    return float((step + sample) % 7 + std::int64_t(i));
-}
-std::vector<float> expected(std::int64_t steps) {
-    std::vector<float> weights(3, 0);
-    for (std::int64_t n = 0; n < steps; ++n)
-        for (int s = 0; s < samples; ++s)
-            for (int i = 0; i < 3; ++i) weights[std::size_t(i)] += contribution(n, s, i);
-    return weights;
-}
-
-// A trainer on a GPU whose result does not depend on the number of ranks.
-struct trainer {
-    tensor<float> weights{0, 0, 0}, gradient{0, 0, 0};
-    cudaStream_t stream = nullptr;
-
-    trainer() { cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking); }
-    trainer(const trainer&) = delete;
-    ~trainer() { cudaStreamDestroy(stream); }
-
-    void differentiate(int rank, int size, std::int64_t step) {
-        std::vector<float> sum(3, 0);
-        for (int s = rank; s < samples; s += size)
-            for (int i = 0; i < 3; ++i) sum[std::size_t(i)] += contribution(step, s, i);
-        cudaMemcpyAsync(gradient.data(), sum.data(), 12, cudaMemcpyHostToDevice, stream);
-        cudaStreamSynchronize(stream);
-    }
-    // The host does not wait.
-    void step(gpus_type& gpus, std::int64_t number) {
-        differentiate(gpus.rank(), gpus.size(), number);
-        gpus.allreduce_async(gradient.view(), hvd::sum, {.stream = stream}).wait(stream);
-        emulation::enqueue(stream, [w = weights.data(), g = gradient.data()] {
-            auto* const to = reinterpret_cast<float*>(emulation::seen_by_device(w, 12));
-            const auto* const from = reinterpret_cast<float*>(emulation::seen_by_device(g, 12));
-            for (int i = 0; i < 3; ++i) to[i] += from[i];
-        });
-    }
 };
 
 struct report {

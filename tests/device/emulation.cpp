@@ -3,6 +3,7 @@
 // Tests of the emulation itself, on which the tests of the device path rely.
 
 #include <doctest/doctest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,6 +75,99 @@ void on_ranks(int size, F f, bool blocking = false) {
             f(comm, rank);
         });
     for (std::thread& t : threads) t.join();
+}
+
+// True if a call of the communicator does not end within a moment.
+bool is_in_progress(ncclComm_t comm) {
+    ncclResult_t state = ncclInProgress;
+    for (int i = 0; i < 30 && state == ncclInProgress; ++i) {
+        ncclCommGetAsyncError(comm, &state);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return state == ncclInProgress;
+}
+
+// Runs f(comm, rank) on ranks in processes of so many threads each, after before(rank). The ranks
+// may still be joining each other. Rank 0 makes the id. Returns the signals that have ended processes; SIGUSR1 stands for one in which f
+// was not true.
+template <class F, class Before = void (*)(int)>
+std::vector<int> on_processes(int size, int threads, F f, Before before = [](int) {}) {
+    struct told {
+        std::atomic<bool> is_there;
+        ncclUniqueId id;
+    };
+    void* const memory =
+        mmap(nullptr, sizeof(told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    told& all = *static_cast<told*>(memory);
+    const auto run_rank = [&](int rank) {
+        before(rank);
+        if (rank == 0) ncclGetUniqueId(&all.id);
+        if (rank == 0) all.is_there = true;
+        while (!all.is_there) std::this_thread::yield();
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;
+        ncclComm_t comm = nullptr;
+        ncclCommInitRankConfig(&comm, size, all.id, rank, &config);
+        return f(comm, rank);
+    };
+    std::vector<pid_t> children;
+    for (int first = 0; first < size; first += threads) {
+        children.push_back(fork());
+        if (children.back() != 0) continue;
+        std::atomic<bool> right = true;
+        {
+            std::vector<std::jthread> ranks;
+            for (int rank = first; rank < std::min(size, first + threads); ++rank)
+                ranks.emplace_back([&, rank] {
+                    if (!run_rank(rank)) right = false;
+                });
+        }
+        if (!right || emulation::live_objects() > 0) std::raise(SIGUSR1);
+        _exit(0);
+    }
+    std::vector<int> signals;
+    for (const pid_t child : children) {
+        int status = 0;
+        waitpid(child, &status, 0);
+        signals.push_back(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    }
+    munmap(memory, sizeof(told));
+    return signals;
+}
+
+std::vector<int> no_signals(int size, int threads) {
+    return std::vector<int>(std::size_t((size + threads - 1) / threads), 0);
+}
+
+// Reduces one float, and returns it.
+float sum_of(ncclComm_t comm, float mine) {
+    const stream s;
+    memory x(1);
+    x.set(0, mine);
+    ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, comm, s.handle);
+    settle(comm);
+    cudaStreamSynchronize(s.handle);
+    return x[0];
+}
+
+// Ends a call of a communicator of which a rank is gone, and returns true if it was waiting.
+bool waits_until_aborted(ncclComm_t comm) {
+    const stream s;
+    memory x(1);
+    cudaEvent_t done{};
+    cudaEventCreateWithFlags(&done, cudaEventDisableTiming);
+    x.set(0, 1);
+    ncclAllReduce(x.data, x.data, 1, ncclFloat32, ncclSum, comm, s.handle);
+    settle(comm);
+    cudaEventRecord(done, s.handle);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const bool waits = cudaEventQuery(done) == cudaErrorNotReady;
+    ncclResult_t state = ncclSuccess;
+    ncclCommGetAsyncError(comm, &state);
+    ncclCommAbort(comm);
+    cudaStreamSynchronize(s.handle);
+    cudaEventDestroy(done);
+    return waits && state == ncclSuccess && x[0] == 1;
 }
 
 }  // namespace
@@ -409,6 +503,156 @@ TEST_CASE("a result that NCCL writes into a frame that is gone ends the program"
           }) == SIGABRT);
 }
 #endif
+
+TEST_CASE("ranks are threads, processes, or several threads of several processes") {
+    for (const int size : {2, 3, 4})
+        for (const int threads : {1, 2, size})
+            CHECK(on_processes(size, threads, [size](ncclComm_t comm, int rank) {
+                      settle(comm);
+                      bool right = sum_of(comm, float(rank)) == float(size * (size - 1) / 2);
+                      ncclComm_t half = nullptr;
+                      ncclCommSplit(comm, rank % 2, -rank, &half, nullptr);
+                      settle(comm);
+                      int of_half = 0, place = -1;
+                      ncclCommCount(half, &of_half);
+                      ncclCommUserRank(half, &place);
+                      right &= of_half == (size + 1 - rank % 2) / 2 && place == (size - 1 - rank) / 2;
+                      right &= sum_of(half, 1) == float(of_half);
+                      ncclCommDestroy(half);
+                      void* own = nullptr;
+                      ncclMemAlloc(&own, 8192);
+                      ncclWindow_t window = nullptr;
+                      ncclCommWindowRegister(comm, own, 4096, &window, NCCL_WIN_COLL_SYMMETRIC);
+                      right &= settle(comm) == ncclSuccess && window != nullptr;
+                      ncclCommWindowDeregister(comm, window);
+                      ncclMemFree(own);
+                      ncclCommDestroy(comm);
+                      return right;
+                  }) == no_signals(size, threads));
+}
+
+TEST_CASE("messages between processes come in their order, however many wait") {
+    for (const int size : {1, 2, 3})
+        CHECK(on_processes(size, 1, [size](ncclComm_t comm, int rank) {
+                  settle(comm);
+                  const stream s;
+                  const std::size_t count = 300'000;
+                  const int to = (rank + 1) % size, from = (rank + size - 1) % size;
+                  memory out(count), in(count), one(1);
+                  bool right = true;
+                  const auto exchange = [&](bool sends, bool receives, int calls) {
+                      ncclGroupStart();
+                      for (int i = 0; i < calls; ++i) {
+                          if (sends)
+                              ncclSend(out.data, count, ncclFloat32, to, comm, s.handle);
+                          if (receives)
+                              ncclRecv(in.data, count, ncclFloat32, from, comm, s.handle);
+                      }
+                      if (sends) ncclSend(out.data, 1, ncclFloat32, to, comm, s.handle);
+                      if (receives) ncclRecv(one.data, 1, ncclFloat32, from, comm, s.handle);
+                      ncclGroupEnd();
+                      settle(comm);
+                      cudaStreamSynchronize(s.handle);
+                  };
+                  for (int i = 0; i < 10; ++i) {
+                      out.set(0, float(100 * rank - i));
+                      out.set(count - 1, float(100 * rank + i));
+                      if (i % 2 == 0) exchange(true, true, 1);
+                      else exchange(true, false, 20), exchange(false, true, 20);
+                      right &= in[count - 1] == float(100 * from + i);
+                      right &= one[0] == float(100 * from - i);
+                  }
+                  ncclCommDestroy(comm);
+                  return right && emulation::disagreements().empty();
+              }) == no_signals(size, 1));
+}
+
+TEST_CASE("processes that call different things are told apart, each by itself") {
+    CHECK(on_processes(2, 1, [](ncclComm_t comm, int rank) {
+              settle(comm);
+              const stream s;
+              memory x(2);
+              ncclAllReduce(x.data, x.data, std::size_t(1 + rank), ncclFloat32, ncclSum, comm,
+                            s.handle);
+              settle(comm);
+              cudaStreamSynchronize(s.handle);
+              ncclCommDestroy(comm);
+              const auto said = emulation::disagreements();
+              return said.size() == 1 &&
+                     said[0].find("rank 1 has ncclAllReduce count 2") != std::string::npos;
+          }) == no_signals(2, 1));
+}
+
+TEST_CASE("a process that aborts in a call gives the others garbage, and no error") {
+    for (const int size : {2, 3, 4})
+        CHECK(on_processes(size, 1, [](ncclComm_t comm, int rank) {
+                  settle(comm);
+                  sum_of(comm, 1);
+                  if (rank != 0) {  // it comes when rank 0 has given up
+                      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                      const float x = sum_of(comm, 1);
+                      ncclCommAbort(comm);
+                      return x != 1 && x > 1e6f;
+                  }
+                  return waits_until_aborted(comm);
+              }) == no_signals(size, 1));
+}
+
+TEST_CASE("a process that is killed leaves the others waiting until they abort") {
+    for (const int size : {2, 3, 4})
+        for (const char* const function : {"ncclAllReduce", "ncclDevKernel"}) {
+            std::vector<int> expected(std::size_t(size), 0);
+            expected.back() = SIGKILL;
+            CHECK(on_processes(size, 1, [=](ncclComm_t comm, int rank) {
+                      settle(comm);
+                      sum_of(comm, 1);
+                      if (rank + 1 == size) emulation::kill_process(function, 1);
+                      return waits_until_aborted(comm);
+                  }) == expected);
+        }
+}
+
+TEST_CASE("a process that is killed while it makes a communicator leaves the others in progress") {
+    for (const int lost : {0, 1})
+        for (const char* const function : {"ncclCommInitRankConfig", "ncclCommSplit"}) {
+            std::vector<int> expected(2, 0);
+            expected[std::size_t(lost)] = SIGKILL;
+            const auto make = [function](ncclComm_t comm, int) {
+                ncclComm_t part = nullptr;
+                if (std::string(function) == "ncclCommSplit") {
+                    settle(comm);
+                    ncclCommSplit(comm, 0, 0, &part, nullptr);
+                }
+                const bool waits = is_in_progress(comm);
+                ncclCommAbort(comm);
+                ncclCommAbort(part);
+                return waits;
+            };
+            CHECK(on_processes(2, 1, make, [=](int rank) {
+                      if (rank == lost) emulation::kill_process(function, 1);
+                  }) == expected);
+        }
+}
+
+TEST_CASE("an input that is written while its call waits for other ranks is told") {
+    on_ranks(2, [](ncclComm_t comm, int rank) {
+        const stream s;
+        memory x(1), y(1);
+        sum_of(comm, 1);
+        x.set(0, 1);
+        if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        ncclAllReduce(x.data, y.data, 1, ncclFloat32, ncclSum, comm, s.handle);
+        settle(comm);
+        if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        if (rank == 0) x.set(0, 2);
+        cudaStreamSynchronize(s.handle);
+        ncclCommDestroy(comm);
+    });
+    REQUIRE(emulation::disagreements().size() == 1);
+    CHECK(emulation::disagreements()[0].find("the input of rank 0 was written") !=
+          std::string::npos);
+    emulation::reset();
+}
 
 TEST_CASE("the k-th call fails, and only that") {
     emulation::fail("cudaMalloc", 2, cudaErrorMemoryAllocation);

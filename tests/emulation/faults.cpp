@@ -2,8 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <random>
@@ -20,6 +22,7 @@ template <class Value>
 using by_name = std::map<std::string, Value, std::less<>>;
 by_name<int> counts, answers;
 by_name<std::map<int, int>> faults;  // the code for the call with this number
+constexpr int killing = std::numeric_limits<int>::min();  // in the place of a code
 std::atomic<std::size_t> objects{0};
 std::atomic<int> copy_milliseconds{0}, state_milliseconds{0}, corruption{0};
 // the version of NCCL that brought a function
@@ -67,6 +70,8 @@ void emulation::fail(const std::string& function, int k, int code) {
     faults[function][counts[function] + k] = code;
 }
 
+void emulation::kill_process(const std::string& function, int k) { fail(function, k, killing); }
+
 int emulation::faulted(const char* function) {
     const bool is_cuda = !std::string_view(function).starts_with("nccl");
     if (is_cuda && !belongs_to_thread(function)) pass_context();
@@ -82,6 +87,7 @@ int emulation::faulted(const char* function) {
     if (of_function == faults.end()) return 0;
     const auto fault = of_function->second.find(call);
     if (fault == of_function->second.end()) return 0;
+    if (fault->second == killing) std::raise(SIGKILL);
     if (is_cuda) last_error() = fault->second;
     return fault->second;
 }

@@ -43,93 +43,100 @@ struct call {
     }
 };
 
-struct round {
-    std::vector<call> calls;
-    std::vector<bool> arrived;
-    bool done = false;
-    bool given_up = false;  // a rank was aborted in it
-
-    explicit round(int size) : calls(std::size_t(size)), arrived(std::size_t(size)) {}
-};
-
-struct buffers {
-    const round& all;
-    std::size_t element;
-
-    std::byte* in(int rank, std::size_t first, std::size_t count) const {
-        return at(all.calls[std::size_t(rank)].in, first, count);
-    }
-    std::byte* out(int rank, std::size_t first, std::size_t count) const {
-        return at(all.calls[std::size_t(rank)].out, first, count);
-    }
-
-private:
-    std::byte* at(const void* address, std::size_t first, std::size_t count) const {
-        if (count == 0) return nullptr;
-        return emulation::seen_by_device(static_cast<const std::byte*>(address) + first * element,
-                                         count * element);
-    }
-};
-
-inline void move_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
-    if (bytes > 0 && to != from) std::memmove(to, from, bytes);
+inline bool same_call(const call& a, const call& b) {
+    return std::tie(a.what, a.count, a.type, a.op, a.root) ==
+           std::tie(b.what, b.count, b.type, b.op, b.root);
 }
 
-inline std::vector<std::byte> reduce_all(const round& r, const buffers& b, std::size_t count) {
-    std::vector<const std::byte*> inputs;
-    std::vector<double> scalars;
-    for (std::size_t rank = 0; rank < r.calls.size(); ++rank) {
-        inputs.push_back(b.in(int(rank), 0, count));
-        scalars.push_back(r.calls[rank].scalar);
+// The bytes that a rank brings to a call.
+inline std::size_t bytes_brought(const call& c, int rank, int size) {
+    const std::size_t bytes = c.count * size_of(c.type), all = bytes * std::size_t(size);
+    switch (c.what) {
+        case kind::broadcast: return rank == c.root ? bytes : 0;
+        case kind::scatter: return rank == c.root ? all : 0;
+        case kind::reduce_scatter:
+        case kind::alltoall: return all;
+        case kind::receive: return 0;
+        default: return bytes;
     }
-    const call& c = r.calls.front();
-    return emulation::with_type(c.type, [&](auto zero) {
-        return emulation::reduced<decltype(zero)>(c.op, inputs, scalars, count);
+}
+
+// A collective to which all ranks have come, as one of them sees it.
+struct collective {
+    const call& own;
+    int rank;
+    std::vector<std::byte*> brought;  // by each rank
+    std::vector<double> scalars;      // of each rank
+
+    int size() const { return int(brought.size()); }
+    std::size_t element() const { return size_of(own.type); }
+};
+
+inline void write_output(const collective& c, std::size_t first, const std::byte* from,
+                         std::size_t count) {
+    const std::size_t bytes = count * c.element();
+    if (bytes == 0) return;
+    auto* const to = static_cast<std::byte*>(c.own.out) + first * c.element();
+    std::memcpy(seen_by_device(to, bytes), from, bytes);
+}
+
+// Reduces so many elements of all ranks, from the first one on.
+inline std::vector<std::byte> reduce_all(const collective& c, std::size_t first,
+                                         std::size_t count) {
+    std::vector<const std::byte*> inputs;
+    for (const std::byte* const data : c.brought) inputs.push_back(data + first * c.element());
+    return with_type(c.own.type, [&](auto zero) {
+        return reduced<decltype(zero)>(c.own.op, inputs, c.scalars, count);
     });
 }
 
-// Moves the data once all ranks are here.
-inline void perform(const round& r) {
-    const call& c = r.calls.front();
-    const int size = int(r.calls.size());
-    const std::size_t n = c.count, element = emulation::size_of(c.type), bytes = n * element;
-    const buffers b{r, element};
-    const std::size_t whole = n * std::size_t(size);
-    switch (c.what) {
-        case kind::allreduce: {
-            const auto result = reduce_all(r, b, n);
-            for (int p = 0; p < size; ++p) move_bytes(b.out(p, 0, n), result.data(), bytes);
+// The elements of an allreduce that a rank reduces for all.
+inline std::size_t begin_of_slice(const collective& c, int rank) {
+    return c.own.count * std::size_t(rank) / std::size_t(c.size());
+}
+
+// Reduces the slice of this rank. The result replaces what the rank has brought, of which it is the
+// only reader there.
+inline void reduce_slice(const collective& c) {
+    const std::size_t first = begin_of_slice(c, c.rank),
+                      count = begin_of_slice(c, c.rank + 1) - first;
+    const auto result = reduce_all(c, first, count);
+    if (count > 0)
+        std::memcpy(c.brought[std::size_t(c.rank)] + first * c.element(), result.data(),
+                    result.size());
+}
+
+// Writes what this rank gets from the others.
+inline void write_outputs(const collective& c) {
+    const std::size_t n = c.own.count, mine = n * std::size_t(c.rank);
+    const bool is_root = c.rank == c.own.root;
+    const auto brought = [&c](int rank) { return c.brought[std::size_t(rank)]; };
+    switch (c.own.what) {
+        case kind::allreduce:
+            for (int p = 0; p < c.size(); ++p) {
+                const std::size_t first = begin_of_slice(c, p);
+                write_output(c, first, brought(p) + first * c.element(),
+                             begin_of_slice(c, p + 1) - first);
+            }
             return;
-        }
         case kind::reduce:
-            return move_bytes(b.out(c.root, 0, n), reduce_all(r, b, n).data(), bytes);
-        case kind::reduce_scatter: {
-            const auto result = reduce_all(r, b, whole);
-            for (int p = 0; p < size; ++p)
-                move_bytes(b.out(p, 0, n), result.data() + std::size_t(p) * bytes, bytes);
+            if (is_root) write_output(c, 0, reduce_all(c, 0, n).data(), n);
             return;
-        }
-        case kind::broadcast:
-            for (int p = 0; p < size; ++p) move_bytes(b.out(p, 0, n), b.in(c.root, 0, n), bytes);
-            return;
-        case kind::allgather:
-            for (int p = 0; p < size; ++p)
-                for (int q = 0; q < size; ++q)
-                    move_bytes(b.out(p, std::size_t(q) * n, n), b.in(q, 0, n), bytes);
-            return;
-        case kind::gather:
-            for (int q = 0; q < size; ++q)
-                move_bytes(b.out(c.root, std::size_t(q) * n, n), b.in(q, 0, n), bytes);
-            return;
+        case kind::reduce_scatter:
+            return write_output(c, 0, reduce_all(c, mine, n).data(), n);
+        case kind::broadcast: return write_output(c, 0, brought(c.own.root), n);
         case kind::scatter:
-            for (int q = 0; q < size; ++q)
-                move_bytes(b.out(q, 0, n), b.in(c.root, std::size_t(q) * n, n), bytes);
+            return write_output(c, 0, brought(c.own.root) + mine * c.element(), n);
+        case kind::gather:
+            if (!is_root) return;
+            [[fallthrough]];
+        case kind::allgather:
+            for (int p = 0; p < c.size(); ++p)
+                write_output(c, std::size_t(p) * n, brought(p), n);
             return;
         case kind::alltoall:
-            for (int p = 0; p < size; ++p)
-                for (int q = 0; q < size; ++q)
-                    move_bytes(b.out(p, std::size_t(q) * n, n), b.in(q, std::size_t(p) * n, n),
-                               bytes);
+            for (int p = 0; p < c.size(); ++p)
+                write_output(c, std::size_t(p) * n, brought(p) + mine * c.element(), n);
             return;
         default: return;
     }
@@ -144,11 +151,6 @@ inline void write_garbage(const call& c, int rank, int size) {
         c.what == kind::allgather || c.what == kind::gather || c.what == kind::alltoall;
     const std::size_t bytes = c.count * size_of(c.type) * std::size_t(takes_all ? size : 1);
     if (bytes > 0) std::memset(seen_by_device(c.out, bytes), 0x4b, bytes);
-}
-
-inline bool same_call(const call& a, const call& b) {
-    return std::tie(a.what, a.count, a.type, a.op, a.root) ==
-           std::tie(b.what, b.count, b.type, b.op, b.root);
 }
 
 }  // namespace emulation

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,51 +14,14 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "nccl_calls.hpp"
+#include "nccl_clique.hpp"
 
 // The communicators of NCCL, as strict as the source of NCCL 2.28.9 (README.md says where not). A
 // thread of NCCL ends a call on a nonblocking communicator. Here a poll does, some polls later.
 namespace emulated_nccl {
-
-using emulation::call;
-using emulation::kind;
-using emulation::round;
-
-// A rank that makes a communicator from another, or a window.
-struct arrival {
-    int color, key, rank;
-    std::shared_ptr<ncclComm> comm;
-};
-
-// The ranks that came to one call that all ranks make.
-struct meeting {
-    std::vector<arrival> arrivals;
-    bool complete = false;
-};
-
-// The data that the ranks of one communicator share.
-struct clique {
-    int size;
-    int joined = 0;
-    bool complete = false;
-    std::vector<bool> dead = std::vector<bool>(std::size_t(size));
-    std::map<std::uint64_t, round> rounds;
-    std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> mail;
-    std::map<std::pair<std::uint64_t, int>, meeting> meetings;
-    // The ranks that connect for collectives, and the messages for which ranks connect: sender,
-    // receiver, and which of them came.
-    std::set<int> connecting;
-    std::set<std::tuple<int, int, kind>> connections;
-    // The id with which it grows, and how many ranks have taken it.
-    std::string growing;
-    int grown = 0;
-
-    explicit clique(int n) : size(n) {}
-};
 
 // The part of a call that NCCL does after the call has returned.
 struct job {
@@ -68,7 +30,8 @@ struct job {
     ncclResult_t refusal = ncclSuccess;        // the job fails at once, on this rank alone
 };
 
-constexpr int window_flavour = 2;  // of a meeting
+// The calls in which ranks meet.
+enum flavour { split_flavour, shrink_flavour, window_flavour };
 
 // NCCL gives the memory of a window the first place that is free in a space of the communicator.
 struct window_place {
@@ -139,9 +102,21 @@ void progress(ncclComm& comm);
 // garbage, and don't notice.
 void withdraw(ncclComm& comm);
 
-// The job of a call in which `expected` ranks meet. A rank whose job fails has not come.
-job meet(ncclComm& comm, int flavour, int expected, arrival mine,
-         std::function<void(ncclResult_t)> finish);
+// The job of a call in which `expected` ranks meet. A rank whose job fails has not come. `finish`
+// gets those that have.
+job meet(ncclComm& comm, flavour how, int expected, int color, int key,
+         std::function<void(ncclResult_t, const std::vector<clique::came>&)> finish);
+
+// Waits until something may have changed. Other processes can't wake this one.
+void rest(std::unique_lock<std::mutex>& lock, const ncclComm& comm);
+
+// Waits until `there()`, or until the communicator is aborted. Returns `there()`. A kernel that
+// waits for a dead peer goes on waiting.
+template <class F>
+bool await(std::unique_lock<std::mutex>& lock, const ncclComm& comm, F there) {
+    while (!there() && !comm.aborted) rest(lock, comm);
+    return there();
+}
 
 // True if the device has memory at this address.
 bool on_device(const void* address);

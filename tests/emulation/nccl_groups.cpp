@@ -20,64 +20,80 @@ struct grouped {
 };
 thread_local std::vector<grouped> group;
 
-// Waits until `arrived`. It returns false if the communicator is aborted first. A kernel that waits
-// for a dead peer goes on waiting.
-template <class F>
-bool wait_for(std::unique_lock<std::mutex>& lock, ncclComm& comm, F arrived) {
-    changed.wait(lock, [&] { return arrived() || comm.aborted; });
-    return !comm.aborted;
+// Notes a difference between the ranks that have come to a call. Returns false if there is one.
+bool have_agreed(const clique& all, std::uint64_t number) {
+    const call& first = all.call_of(0, number).what;
+    for (int r = 1; r < all.size; ++r) {
+        const call& other = all.call_of(r, number).what;
+        if (same_call(first, other)) continue;
+        report("call " + std::to_string(number) + ": rank 0 has " + first.text() + ", rank " +
+               std::to_string(r) + " has " + other.text());
+        return false;
+    }
+    return true;
 }
 
-// All ranks have come to a call.
-void complete(round& r, std::uint64_t number) {
-    const auto other = std::find_if(r.calls.begin(), r.calls.end(),
-                                    [&](const call& x) { return !same_call(x, r.calls[0]); });
-    if (other != r.calls.end())
-        report("call " + std::to_string(number) + ": rank 0 has " + r.calls[0].text() + ", rank " +
-               std::to_string(other - r.calls.begin()) + " has " + other->text());
-    else if (!r.given_up) emulation::perform(r);
-    r.done = true;
-    changed.notify_all();
+// The kernel of a rank, when all have come. Each rank reduces a slice of an allreduce.
+void carry_out(std::unique_lock<std::mutex>& lock, const ncclComm& comm, std::uint64_t number) {
+    const clique& all = *comm.clique;
+    const emulation::collective c = all.seen(number);
+    const auto is_given_up = [&] { return all.has_been_given_up(number); };
+    if (!comm.aborted && !is_given_up() && !all.input_is_as_posted(number))
+        report("call " + std::to_string(number) + ": the input of rank " +
+               std::to_string(comm.rank) + " was written during the call");
+    if (c.own.what == kind::allreduce && !is_given_up()) {
+        emulation::reduce_slice(c);
+        all.call_of(comm.rank, number).reduced = true;
+        changed.notify_all();
+        await(lock, comm, [&] { return all.have_reduced(number) || is_given_up(); });
+    }
+    if (comm.aborted) return;
+    if (is_given_up()) emulation::write_garbage(c.own, comm.rank, all.size);
+    else emulation::write_outputs(c);
 }
 
 // The kernel of a collective, on the stream of one rank.
 void take_part(const shared_comm& comm, std::uint64_t number, const call& c) {
     std::unique_lock lock(mutex);
     clique& all = *comm->clique;
-    round& r = all.rounds.try_emplace(number, all.size).first->second;
-    r.calls[std::size_t(comm->rank)] = c;
-    r.arrived[std::size_t(comm->rank)] = true;
-    if (comm->aborted) r.given_up = true;
-    if (std::count(r.arrived.begin(), r.arrived.end(), false) == 0) complete(r, number);
-    else if (!wait_for(lock, *comm, [&r] { return r.done; })) return;
-    if (r.given_up && !comm->aborted) emulation::write_garbage(c, comm->rank, all.size);
+    const std::size_t bytes =
+        comm->aborted ? 0 : emulation::bytes_brought(c, comm->rank, all.size);
+    if (!await(lock, *comm, [&] { return all.has_room_for_call(number, bytes); })) return;
+    all.post(number, c, comm->aborted);
+    changed.notify_all();
+    emulation::faulted("ncclDevKernel");  // a moment at which the process may be killed
+    if (!await(lock, *comm, [&] { return all.have_come_to(number); })) return;
+    if (have_agreed(all, number)) carry_out(lock, *comm, number);
+    all.leave_call(number);
+    changed.notify_all();
 }
 
 // The messages of one group. All are sent before one is waited for.
 void exchange(const shared_comm& comm, const std::vector<call>& messages) {
     std::unique_lock lock(mutex);
     if (comm->aborted) return;
-    auto& mail = comm->clique->mail;
+    clique& all = *comm->clique;
     for (const call& c : messages) {
         if (c.what != kind::send) continue;
         const std::size_t bytes = c.count * emulation::size_of(c.type);
-        const std::byte* const data = bytes > 0 ? emulation::seen_by_device(c.in, bytes) : nullptr;
-        mail[{comm->rank, c.root}].emplace_back(data, data + bytes);
+        if (!await(lock, *comm, [&] { return all.has_room_for_message(c.root, bytes); })) return;
+        all.send(c.root, bytes > 0 ? emulation::seen_by_device(c.in, bytes) : nullptr, bytes);
     }
     changed.notify_all();
     for (const call& c : messages) {
         if (c.what != kind::receive) continue;
-        auto& box = mail[{c.root, comm->rank}];
-        if (!wait_for(lock, *comm, [&] { return !box.empty(); })) return;
+        await(lock, *comm, [&] { return all.has_message(c.root); });
+        if (comm->aborted) return;
         const std::size_t bytes = c.count * emulation::size_of(c.type);
-        if (box.front().size() != bytes)
-            report("rank " + std::to_string(c.root) + " sent " +
-                   std::to_string(box.front().size()) + " bytes to rank " +
-                   std::to_string(comm->rank) + ", which expects " + std::to_string(bytes));
+        const auto message = all.message(c.root);
+        if (message.size() != bytes)
+            report("rank " + std::to_string(c.root) + " sent " + std::to_string(message.size()) +
+                   " bytes to rank " + std::to_string(comm->rank) + ", which expects " +
+                   std::to_string(bytes));
         else if (bytes > 0)
-            emulation::move_bytes(emulation::seen_by_device(c.out, bytes), box.front().data(),
-                                  bytes);
-        box.pop_front();
+            std::memcpy(emulation::seen_by_device(c.out, bytes), message.data(), bytes);
+        all.take_message(c.root);
+        changed.notify_all();
     }
 }
 
@@ -134,27 +150,29 @@ emulation::task_maker kernel_of(const grouped& g) {
 
 // Ranks connect at the first collective, and at the first message between two of them.
 std::function<bool()> connection_of(const shared_comm& comm, const std::vector<grouped>& calls) {
-    clique& all = *comm->clique;
-    std::vector<std::tuple<int, int, kind>> awaited;
+    rank_part& own = comm->clique->own();
+    std::vector<std::pair<int, kind>> awaited;
     bool collective = false;
     for (const grouped& g : calls) {
+        const int peer = g.what.root;
         if (!is_message(g.what)) {
-            collective = true;
-            all.connecting.insert(comm->rank);
-        } else if (g.what.root != comm->rank) {
+            collective = own.connects = true;
+        } else if (peer != comm->rank) {
             const bool sends = g.what.what == kind::send;
-            const int from = sends ? comm->rank : g.what.root,
-                      to = sends ? g.what.root : comm->rank;
-            all.connections.insert({from, to, g.what.what});
-            awaited.push_back({from, to, sends ? kind::receive : kind::send});
+            (sends ? own.sends_to : own.receives_from)[peer] = true;
+            awaited.push_back({peer, sends ? kind::receive : kind::send});
         }
     }
     changed.notify_all();
     return [comm, collective, awaited] {
-        const clique& others = *comm->clique;
-        if (collective && int(others.connecting.size()) < others.size) return false;
-        return std::all_of(awaited.begin(), awaited.end(),
-                           [&](const auto& c) { return others.connections.contains(c); });
+        const clique& all = *comm->clique;
+        for (int r = 0; collective && r < all.size; ++r)
+            if (!all.part(r).connects) return false;
+        return std::all_of(awaited.begin(), awaited.end(), [&](const auto& c) {
+            const rank_part& peer = all.part(c.first);
+            return (c.second == kind::send ? peer.sends_to
+                                           : peer.receives_from)[comm->rank].load();
+        });
     };
 }
 

@@ -2,11 +2,17 @@
 // SPDX-FileCopyrightText: The hvd authors
 // The jobs of NCCL's thread, and the state of communicators.
 
+#include <chrono>
+
 #include "nccl_comm.hpp"
 
 namespace emulated_nccl {
 
-void report(std::string difference) { differences.push_back(std::move(difference)); }
+// Several ranks of a process may see the same one.
+void report(std::string difference) {
+    if (std::find(differences.begin(), differences.end(), difference) == differences.end())
+        differences.push_back(std::move(difference));
+}
 
 ncclResult_t state_of(const ncclComm& comm) {
     return comm.result != ncclSuccess ? comm.result : comm.remote;
@@ -42,9 +48,8 @@ void end_job(ncclComm& comm, ncclResult_t result) {
 }
 
 void progress(ncclComm& comm) {
-    const bool peer_died = comm.clique != nullptr && !comm.aborted &&
-                           std::find(comm.clique->dead.begin(), comm.clique->dead.end(), true) !=
-                               comm.clique->dead.end();
+    const bool peer_died =
+        comm.clique != nullptr && !comm.aborted && comm.clique->has_dead_rank();
     if (peer_died && comm.pending) return end_job(comm, ncclRemoteError);
     if (peer_died) comm.remote = ncclRemoteError;
     if (!comm.pending) return;
@@ -64,14 +69,10 @@ ncclResult_t start(std::unique_lock<std::mutex>& lock, ncclComm& comm, job work)
     }
     const job& waiting = *comm.pending;
     ncclResult_t result = waiting.refusal;
-    const auto died = [&] {
-        return comm.clique != nullptr &&
-               std::find(comm.clique->dead.begin(), comm.clique->dead.end(), true) !=
-                   comm.clique->dead.end();
-    };
+    const auto died = [&] { return comm.clique != nullptr && comm.clique->has_dead_rank(); };
     if (result == ncclSuccess) {
         const bool revoked = comm.aborted;
-        changed.wait(lock, [&] { return (comm.aborted && !revoked) || died() || waiting.ready(); });
+        while (!(comm.aborted && !revoked) && !died() && !waiting.ready()) rest(lock, comm);
         if (!waiting.ready()) result = ncclRemoteError;
     }
     end_job(comm, result);
@@ -80,10 +81,13 @@ ncclResult_t start(std::unique_lock<std::mutex>& lock, ncclComm& comm, job work)
 
 void withdraw(ncclComm& comm) {
     comm.aborted = true;
-    if (comm.clique != nullptr)
-        for (auto& [number, r] : comm.clique->rounds)
-            if (!r.done && r.arrived[std::size_t(comm.rank)]) r.given_up = true;
+    if (comm.clique != nullptr) comm.clique->leave();
     changed.notify_all();
+}
+
+void rest(std::unique_lock<std::mutex>& lock, const ncclComm& comm) {
+    if (comm.clique == nullptr || comm.clique->is_within_this_process()) changed.wait(lock);
+    else changed.wait_for(lock, std::chrono::microseconds(200));
 }
 
 bool on_device(const void* address) { return emulation::seen_by_device(address, 1) != address; }
@@ -98,6 +102,7 @@ void forget_disagreements() {
     const std::lock_guard lock(mutex);
     differences.clear();
     calls_between_windows = 0;
+    if (live.empty()) shared_file::forget_all();
 }
 
 }  // namespace emulation
@@ -109,7 +114,7 @@ std::vector<std::string> emulation::disagreements() {
 
 void emulation::kill(ncclComm_t comm) {
     const std::lock_guard lock(mutex);
-    comm->clique->dead[std::size_t(comm->rank)] = true;
+    comm->clique->own().is_dead = true;
     changed.notify_all();
 }
 

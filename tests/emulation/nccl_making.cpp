@@ -2,25 +2,14 @@
 // SPDX-FileCopyrightText: The hvd authors
 // NCCL's communicators are made, asked and ended.
 
+#include <tuple>
+
 #include "nccl_comm.hpp"
 #include "newer_nccl.hpp"
 
 using namespace emulated_nccl;
 
 namespace {
-
-// cliques that ranks have yet to join, by id
-std::map<std::string, std::shared_ptr<clique>> cliques;
-std::uint64_t ids = 0;
-
-ncclUniqueId new_id() {
-    ncclUniqueId id{};
-    ++ids;
-    std::memcpy(id.internal, &ids, sizeof ids);
-    return id;
-}
-
-std::string text_of(const ncclUniqueId& id) { return std::string(id.internal, sizeof id.internal); }
 
 shared_comm make_comm(int device, const ncclConfig_t& config) {
     auto comm = std::make_shared<ncclComm>();
@@ -31,55 +20,52 @@ shared_comm make_comm(int device, const ncclConfig_t& config) {
     return comm;
 }
 
-void join(ncclComm& comm, std::shared_ptr<clique> all, int rank) {
-    comm.clique = std::move(all);
+void join(ncclComm& comm, std::shared_ptr<shared_file> file, std::uint64_t area, int size,
+          int rank) {
+    comm.clique = std::make_shared<clique>(std::move(file), area, size, rank);
     comm.rank = rank;
-    if (++comm.clique->joined == comm.clique->size) comm.clique->complete = true;
+    changed.notify_all();
 }
 
-// Makes the communicators of all ranks, one for each colour.
-void make_cliques(meeting& m) {
-    auto& all = m.arrivals;
+// The job of a rank that has joined the ranks of an id.
+job await_all(const ncclComm& comm, std::function<void(ncclResult_t)> finish) {
+    return {[all = comm.clique] { return all->is_complete(); },
+            [all = comm.clique, finish](ncclResult_t ended) {
+                if (all->is_complete()) all->file->is_known_to_all();
+                else if (ended != ncclSuccess) all->own().process = 0;
+                finish(ended);
+            }};
+}
+
+// Makes the communicator of the ranks of one color.
+void join_color(ncclComm& comm, const clique& parent, std::vector<clique::came> all, int color) {
+    std::erase_if(all, [color](const auto& a) { return a.color != color; });
     std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
-        return std::tie(a.color, a.key, a.rank) < std::tie(b.color, b.key, b.rank);
+        return std::tie(a.key, a.rank) < std::tie(b.key, b.rank);
     });
-    for (auto first = all.begin(); first != all.end();) {
-        const auto last =
-            std::find_if(first, all.end(), [&](const auto& a) { return a.color != first->color; });
-        const auto part = std::make_shared<clique>(int(last - first));
-        int rank = 0;
-        for (auto a = first; a != last; ++a)
-            if (a->comm) join(*a->comm, part, rank++);
-        first = last;
-    }
-}
-
-// Multicast needs a window at one place on all ranks, and nothing in NCCL looks.
-void compare_places(const meeting& m) {
-    for (const arrival& a : m.arrivals)
-        if (a.key != m.arrivals[0].key)
-            report("a window is at place " + std::to_string(m.arrivals[0].key) + " on rank " +
-                   std::to_string(m.arrivals[0].rank) + " and at " + std::to_string(a.key) +
-                   " on rank " + std::to_string(a.rank));
+    const auto own = std::find_if(all.begin(), all.end(),
+                                  [&](const auto& a) { return a.rank == parent.rank; });
+    join(comm, parent.file, all[0].area, int(all.size()), int(own - all.begin()));
 }
 
 }  // namespace
 
-job emulated_nccl::meet(ncclComm& comm, int flavour, int expected, arrival mine,
-                        std::function<void(ncclResult_t)> finish) {
-    meeting& m = comm.clique->meetings[{comm.next_meeting++, flavour}];
-    m.arrivals.push_back(mine);
-    if (int(m.arrivals.size()) == expected) {
-        m.complete = true;
-        if (flavour == window_flavour) compare_places(m);
-        else make_cliques(m);
-    }
+job emulated_nccl::meet(
+    ncclComm& comm, flavour how, int expected, int color, int key,
+    std::function<void(ncclResult_t, const std::vector<clique::came>&)> finish) {
+    const auto all = comm.clique;
+    const std::uint64_t number = comm.next_meeting++;
+    const bool makes_one = how != window_flavour && color != NCCL_SPLIT_NOCOLOR;
+    all->arrive(number, how, color, key, makes_one ? all->file->new_area() : 0);
     changed.notify_all();
-    return {[&m] { return m.complete; },
-            [&m, rank = mine.rank, finish, all = comm.clique](ncclResult_t result) {
-                if (result != ncclSuccess && !m.complete)
-                    std::erase_if(m.arrivals, [&](const auto& a) { return a.rank == rank; });
-                finish(result);
+    const auto ranks = std::make_shared<std::vector<clique::came>>();
+    const auto ready = [=] {
+        *ranks = all->arrivals(number, how);
+        return int(ranks->size()) == expected;
+    };
+    return {ready, [=](ncclResult_t result) {
+                if (result != ncclSuccess && !ready()) all->leave_meeting(number);
+                finish(result, *ranks);
             }};
 }
 
@@ -106,18 +92,20 @@ ncclResult_t forget(ncclComm_t comm) {
 
 // A child is written to `result` when the job ends, even if it failed.
 ncclResult_t derive(std::unique_lock<std::mutex>& lock, ncclComm& parent, ncclComm_t* result,
-                    const ncclConfig_t* config, int flavour, int expected, int color, int key) {
+                    const ncclConfig_t* config, flavour how, int expected, int color, int key) {
     const auto parsed_config = parsed(config, parent.config);
     if (!parsed_config) return ncclInvalidArgument;
     *result = nullptr;
     const auto child =
         color == NCCL_SPLIT_NOCOLOR ? nullptr : make_comm(parent.device, *parsed_config);
-    const auto finish = [child, result](ncclResult_t ended) {
-        if (child && ended != ncclSuccess) child->result = ended;
+    const auto finish = [child, result, color, all = parent.clique](ncclResult_t ended,
+                                                                   const auto& ranks) {
+        if (child && ended == ncclSuccess) join_color(*child, *all, ranks, color);
+        else if (child) child->result = ended;
         write_result(result, child.get());
     };
-    const ncclResult_t state = start(
-        lock, parent, meet(parent, flavour, expected, {color, key, parent.rank, child}, finish));
+    const ncclResult_t state =
+        start(lock, parent, meet(parent, how, expected, color, key, finish));
     return parent.blocking() ? state : ncclSuccess;
 }
 
@@ -148,8 +136,7 @@ const char* ncclGetLastError(ncclComm_t) { return ""; }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     if (const int code = emulation::faulted(__func__)) return ncclResult_t(code);
     if (id == nullptr) return ncclInvalidArgument;
-    const std::lock_guard lock(mutex);
-    *id = new_id();
+    *id = shared_file::make()->id();
     return ncclSuccess;
 }
 
@@ -159,11 +146,10 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* id) {
     if (comm == nullptr || id == nullptr) return ncclInvalidArgument;
     const std::lock_guard lock(mutex);
     if (const ncclResult_t no = usable(*comm); no != ncclSuccess) return no;
-    if (!comm->clique->growing.empty())
+    if (!comm->clique->last_growth_is_complete())
         emulation::die("ncclCommGetUniqueId before the last growth is complete");
-    *id = new_id();
-    comm->clique->growing = text_of(*id);
-    comm->clique->grown = 0;
+    *id = shared_file::make()->id();
+    comm->clique->make_growth(*id);
     return ncclSuccess;
 }
 
@@ -188,26 +174,19 @@ ncclResult_t ncclCommGrow(ncclComm_t parent, int size, const ncclUniqueId* id, i
         if (const ncclResult_t no = usable(*parent); no != ncclSuccess) return no;
         if (parent->revoked) return ncclInvalidUsage;
         if (size <= parent->clique->size || rank != -1) return ncclInvalidArgument;
-        if (parent->clique->growing.empty())
-            emulation::die("ncclCommGrow waits for an id inside the call");
+        id = parent->clique->next_growth();
+        if (id == nullptr) emulation::die("ncclCommGrow waits for an id inside the call");
+        ++parent->clique->own().growths_taken;
         device = parent->device;
         rank = parent->rank;
     }
-    const std::string key = parent != nullptr ? parent->clique->growing : text_of(*id);
-    if (parent != nullptr && ++parent->clique->grown == parent->clique->size)
-        parent->clique->growing.clear();
-    auto& all = cliques[key];
-    if (!all) all = std::make_shared<clique>(size);
     const auto comm = make_comm(device, *parsed_config);
-    join(*comm, all, rank);
+    join(*comm, shared_file::named(*id), 0, size, rank);
     *result = comm.get();
     const ncclResult_t state =
-        start(lock, *comm,
-              {[c = comm->clique] { return c->complete; },
-               [c = comm->clique, result, made = comm.get()](ncclResult_t ended) {
-                   if (ended != ncclSuccess && !c->complete) --c->joined;
-                   write_result(result, made);
-               }});
+        start(lock, *comm, await_all(*comm, [result, made = comm.get()](ncclResult_t) {
+                  write_result(result, made);
+              }));
     return comm->blocking() ? state : ncclSuccess;
 }
 
@@ -225,20 +204,16 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int size, ncclUniqueId i
     int device = 0;
     cudaGetDevice(&device);
     std::unique_lock lock(mutex);
-    auto& all = cliques[text_of(id)];
-    if (!all) all = std::make_shared<clique>(size);
     const auto comm = make_comm(device, *parsed_config);
-    join(*comm, all, rank);
+    join(*comm, shared_file::named(id), 0, size, rank);
     *result = comm.get();
     // NCCL's thread may fail in a function of its own, which all ranks notice.
     const auto failure = ncclResult_t(emulation::faulted("ncclCommInitRankFunc"));
-    return start(lock, *comm,
-                 {[c = comm->clique] { return c->complete; },
-                  [c = comm->clique, rank, failure](ncclResult_t ended) {
-                      if (ended != ncclSuccess && !c->complete) --c->joined;
-                      if (failure != ncclSuccess) c->dead[std::size_t(rank)] = true;
-                  },
-                  failure});
+    job work = await_all(*comm, [all = comm->clique, failure](ncclResult_t) {
+        if (failure != ncclSuccess) all->own().is_dead = true;
+    });
+    work.refusal = failure;
+    return start(lock, *comm, std::move(work));
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
@@ -333,7 +308,7 @@ ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t* re
     if (parent == nullptr || result == nullptr) return ncclInvalidArgument;
     std::unique_lock lock(mutex);
     if (const ncclResult_t no = usable(*parent); no != ncclSuccess) return no;
-    return derive(lock, *parent, result, config, 0, parent->clique->size, color, key);
+    return derive(lock, *parent, result, config, split_flavour, parent->clique->size, color, key);
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t parent, int* excluded, int n, ncclComm_t* result,
@@ -346,7 +321,8 @@ ncclResult_t ncclCommShrink(ncclComm_t parent, int* excluded, int n, ncclComm_t*
     if (std::find(excluded, excluded + n, parent->rank) != excluded + n) return ncclInvalidArgument;
     if (flags == NCCL_SHRINK_ABORT) withdraw(*parent);
     if (const ncclResult_t no = usable(*parent); no != ncclSuccess) return no;
-    return derive(lock, *parent, result, config, 1, parent->clique->size - n, 0, parent->rank);
+    return derive(lock, *parent, result, config, shrink_flavour, parent->clique->size - n, 0,
+                  parent->rank);
 }
 
 }  // extern "C"

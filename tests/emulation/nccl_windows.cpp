@@ -26,6 +26,15 @@ window_place free_place(const ncclComm& comm, std::size_t bytes) {
     return found;
 }
 
+// Multicast needs a window at one place on all ranks, and nothing in NCCL looks.
+void compare_places(const std::vector<clique::came>& ranks) {
+    for (const auto& a : ranks)
+        if (a.key != ranks[0].key)
+            report("a window is at place " + std::to_string(ranks[0].key) + " on rank " +
+                   std::to_string(ranks[0].rank) + " and at " + std::to_string(a.key) +
+                   " on rank " + std::to_string(a.rank));
+}
+
 // NCCL's thread stops the network of the registrations meanwhile.
 void not_while_revoking(const ncclComm& comm, const char* name) {
     if (comm.revoked && comm.pending) emulation::die(std::string(name) + " during a revoke");
@@ -72,8 +81,9 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, size_t bytes,
                        address + bytes <= std::prev(owner)->first + std::prev(owner)->second;
     const window_place opened = free_place(*comm, bytes);
     job work =
-        meet(*comm, window_flavour, comm->clique->size, {0, opened.place, comm->rank, nullptr},
-             [=](ncclResult_t ended) {
+        meet(*comm, window_flavour, comm->clique->size, 0, opened.place,
+             [=](ncclResult_t ended, const auto& ranks) {
+                 if (ended == ncclSuccess) compare_places(ranks);
                  if (ended == ncclSuccess && comm->windows.emplace(memory, opened).second)
                      emulation::count_object(1);
                  write_result(window, ended == ncclSuccess ? reinterpret_cast<ncclWindow_t>(memory)
