@@ -7,6 +7,7 @@
 #include "standard.hpp"  // first: an older standard is told at once
 
 #include "data/batch.hpp"
+#include "data/into.hpp"
 #include "data/loader.hpp"
 #include "data/part.hpp"
 #include "data/permutation.hpp"

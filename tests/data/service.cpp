@@ -140,6 +140,34 @@ TEST_CASE("stages behind the service run in the trainer, and prefetch may stand 
     CHECK(sums == batches_of(expected, 1));
 }
 
+TEST_CASE("stages of a worker may have threads, which all trainers share") {
+    const auto batches = [](std::size_t threads) {
+        return data::from(numbers_below(300)) |
+               data::map([](int i, data::random& draws) { return 10 * i + int(draws.below(10)); },
+                         {.threads = threads, .queue = 4}) |
+               data::map([](int x) { return x / 10 != 150 ? x : throw std::runtime_error("bad"); },
+                         {.threads = 2}) |
+               data::skip_errors() | data::shuffle({.seed = 5}) | data::batch(10);
+    };
+    data::service_config config = data::service_config::make(0, 0);
+    const data::service_worker worker(batches(3), config);
+    config.worker_addresses = {"127.0.0.1:" + std::to_string(worker.port())};
+    std::vector<std::thread> trainers;
+    for (int rank = 0; rank < 3; ++rank)
+        trainers.emplace_back([&, rank] {
+            data::loader expected(batches(0), hvd::part{rank, 3});
+            data::loader remote(batches(1) | data::send_to_data_service(config, rank, 3) |
+                                data::prefetch(4));
+            for (const std::uint64_t epoch : {0, 1})
+                CHECK(batches_of(remote, epoch) == batches_of(expected, epoch));
+            CHECK(remote.fingerprint() == expected.fingerprint());
+        });
+    for (std::thread& each : trainers) each.join();
+    REQUIRE(worker.stages().size() == 2);
+    CHECK(worker.stages()[0].made == 600);
+    CHECK(worker.stages()[1].threads == 2);
+}
+
 TEST_CASE("a loader of a service resumes on another number of ranks") {
     fixed_service service(2);
     std::vector<int> expected, got;

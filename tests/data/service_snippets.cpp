@@ -8,9 +8,11 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
+#include <hvd/arena.hpp>
 #include <hvd/data_service.hpp>
 #include <hvd/timeline.hpp>
 
@@ -87,6 +89,25 @@ TEST_CASE("trainers of a config file") {
         //! [trainer]
         world.allreduce(sum, hvd::sum);
         CHECK(sum == 3 * 999000);
+    });
+}
+
+TEST_CASE("batches of a service in an arena") {
+    auto config = data::service_config::make(0, 0);
+    const data::service_worker worker(service_pipeline(), config);
+    config.worker_addresses = {"127.0.0.1:" + std::to_string(worker.port())};
+    hvd::run_threads(2, [&](hvd::communicator<hvd::threads>& world) {
+        long sum = 0;
+        //! [into]
+        hvd::arena arena{world, std::size_t(1) << 20};
+        data::loader loader(service_pipeline() | data::send_to_data_service(config, world) |
+                            data::into(arena) | data::prefetch(8));
+        for (std::pmr::vector<int>& batch : loader.epoch(0)) {
+            world.allreduce(batch, hvd::sum);  // reduced where it lies
+            for (const int x : batch) sum += x;
+        }
+        //! [into]
+        CHECK(sum == 999000);
     });
 }
 

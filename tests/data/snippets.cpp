@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <hvd/arena.hpp>
 #include <hvd/data_formats.hpp>
 
 #include "hvd_test.hpp"
@@ -157,6 +158,42 @@ TEST_CASE("collate snippet") {
     const auto batch = loader.next();
     CHECK(batch->pixels == std::vector<float>{1, 2, 3, 4, 5, 6});
     CHECK(batch->labels == labels);
+}
+
+TEST_CASE("threaded_map snippet") {
+    namespace data = hvd::data;
+    const std::vector<int> files = {1, 2, 3};
+    const auto decode = [](int i) { return 10 * i; };
+    const auto crop = [](int x) { return x + 1; };
+    std::string line;
+    //! [threaded_map]
+    auto batches = data::from(files) | data::map(decode, {.threads = 4, .queue = 16}) |
+                   data::map(crop, {.threads = 1}) | data::batch(128);
+    data::loader loader(batches, hvd::part{}, {.threads = 2});
+    const auto batch = loader.next();
+    for (const data::stage_statistics& stage : loader.stages())
+        line += stage.text() + "\n";  // stage 1 (map): 4 threads, busy in 97 %, …
+    //! [threaded_map]
+    CHECK(*batch == std::vector<int>{11, 21, 31});
+    CHECK(line.find("stage 2 (map): 1 threads") != line.npos);
+}
+
+TEST_CASE("into snippet") {
+    hvd_test::on_ranks([](hvd_test::communicator& world) {
+        namespace data = hvd::data;
+        std::size_t seen = 0;
+        const std::uint64_t each = 16, ranks = std::uint64_t(world.size());
+        //! [into]
+        hvd::arena arena{world, std::size_t(1) << 20};
+        auto batches = data::from(line()) | data::equal_batch(each * ranks) | data::into(arena);
+        data::loader loader(batches, world);
+        for (auto& batch : loader.epoch(0)) {         // its rows are a std::pmr::vector
+            world.allreduce(batch.values, hvd::sum);  // reduced where they lie
+            seen += batch.size();
+        }
+        //! [into]
+        CHECK(seen == 1000 / (each * ranks) * each);
+    });
 }
 
 TEST_CASE("formats snippets") {

@@ -105,7 +105,7 @@ STAGES = [
     {"name": "tsan-devices", "turn": (1, 4), **TSAN, "tests": ["device"], "cpu": [0, 250], "units": [0, 13]},
     {"name": "asan-network", "turn": (3, 4), **ASAN, "tests": ["tcp.messages", "tcp.foreign_bytes", "tcp.fuzzer", "elastic"], "cpu": [0, 400], "units": [0, 4]},
     {"name": "tsan-objects", "turn": (3, 4), **TSAN,
-     "tests": ["data.loader.threads", "data.pipeline.threads", "train.optimizer.threads", "train.fused_step.threads", "engine"], "cpu": [0, 300], "units": [0, 5]},
+     "tests": ["data.loader.threads", "data.pipeline.threads", "data.threaded_map.threads", "data.into.threads", "train.optimizer.threads", "train.fused_step.threads", "engine"], "cpu": [0, 300], "units": [0, 5]},
     {"name": "asan-devices", "turn": (2, 4), **ASAN, "tests": ["device"], "cpu": [0, 500], "units": [0, 13]},
     {"name": "tsan-collectives", "turn": (2, 4), **TSAN, "tests": ["collective.*.threads"], "cpu": [0, 200], "units": [0, 2]},
     {"name": "asan-ranks", "turn": (0, 4), **ASAN,

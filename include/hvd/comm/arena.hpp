@@ -10,6 +10,7 @@
 
 #include "../core/tensor_view.hpp"
 #include "../core/tuning.hpp"
+#include "../platform/thread.hpp"
 #include "../transport/shm/segments.hpp"
 #include "communicator.hpp"
 
@@ -108,7 +109,7 @@ private:
 /// After a call has failed, the memory is the caller's again: a rank that may still reach for it,
 /// such as a stopped process, loses this rank's part, which becomes memory of this rank alone.
 /// Tensors in it keep their addresses and values, and move as others that are not in an arena.
-/// **Threads**: one at a time.
+/// **Threads**: any thread allocates and frees memory; the other calls come from one at a time.
 /// @snippet tests/docs/snippets.cpp arena
 class [[nodiscard("hvd: the memory of an arena ends with it")]] arena
     : public std::pmr::memory_resource {
@@ -165,6 +166,7 @@ public:
             memory = share_on_all(requested, why);
         }
         if (memory == nullptr) throw_refused(requested, why);
+        const detail::lock_guard held(mutex_);
         memory_.add(memory, mine);
     }
 
@@ -180,9 +182,15 @@ public:
     }
 
     /// The bytes that this rank may allocate in all.
-    std::size_t capacity() const noexcept { return memory_.capacity(); }
+    std::size_t capacity() const noexcept {
+        const detail::lock_guard held(mutex_);
+        return memory_.capacity();
+    }
     /// The bytes that are free on this rank, in all blocks.
-    std::size_t available() const noexcept { return memory_.free_bytes(); }
+    std::size_t available() const noexcept {
+        const detail::lock_guard held(mutex_);
+        return memory_.free_bytes();
+    }
 
 private:
     // Tells all ranks the bytes that this rank requests and the arenas that it has given up.
@@ -198,7 +206,7 @@ private:
         detail::run_on_all(*session_, "arena", detail::never, [&] {
             for (std::size_t i = 0; i < all.size(); i += 3)
                 requested.push_back(std::size_t(all[i]));
-            memory_.reserve_one();
+            reserve_one();
             if (segments_) segments_->prepare();
         });
         std::uint64_t given_up = UINT64_MAX;
@@ -234,6 +242,11 @@ private:
         return memory;
     }
 
+    void reserve_one() {
+        const detail::lock_guard held(mutex_);
+        memory_.reserve_one();
+    }
+
     static std::size_t padded(std::size_t bytes) {
         constexpr std::size_t a = detail::free_list::alignment;
         return bytes == 0 ? a : (bytes + a - 1) / a * a;
@@ -241,6 +254,7 @@ private:
 
     void* do_allocate(std::size_t bytes, std::size_t align) override {
         align = align < detail::free_list::alignment ? detail::free_list::alignment : align;
+        const detail::lock_guard held(mutex_);
         std::byte* const memory =
             bytes > memory_.capacity() ? nullptr : memory_.take(padded(bytes), align);
         if (memory == nullptr)
@@ -253,6 +267,7 @@ private:
         return memory;
     }
     void do_deallocate(void* memory, std::size_t bytes, std::size_t) override {
+        const detail::lock_guard held(mutex_);
         memory_.give_back(static_cast<std::byte*>(memory), padded(bytes));
     }
     bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
@@ -296,6 +311,7 @@ private:
     void (*unshare_)(arena&, std::byte*) noexcept = nullptr;  // takes back what share_ gave last
     detail::shared<detail::segments> segments_;               // of a backend that shares some
     std::vector<detail::shared_memory> own_;  // memory of a backend that shares none
+    mutable detail::mutex mutex_;             // of the list, which several threads may change
     detail::free_list memory_;
 };
 

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstdint>
 #include <type_traits>
@@ -11,6 +12,7 @@
 #include "batch_plan.hpp"
 #include "collate.hpp"
 #include "stages.hpp"
+#include "threaded_map.hpp"
 
 namespace hvd::inline v0::data {
 
@@ -39,6 +41,12 @@ concept remote_pipeline =
         p.begin(first, std::uint64_t(0));
         { p.mine() } -> std::convertible_to<part>;
     };
+
+// A pipeline whose stages run in this process.
+template <class P>
+concept has_stages = requires(const P& p) {
+    { p.stages() } -> std::same_as<std::vector<data::stage_statistics>>;
+};
 
 }  // namespace hvd::inline v0::detail
 
@@ -85,14 +93,26 @@ public:
         }
     }
 
+    /// The work of the stages that have threads of their own, in their order.
+    /// **Threads**: any thread calls it.
+    std::vector<stage_statistics> stages() const {
+        std::vector<stage_statistics> all;
+        hvd::detail::add_statistics(make_, all);
+        return all;
+    }
+
 private:
     std::vector<sample_type> samples_of(const batch_request& request,
                                         sample_context& context) const {
         const auto [first, last] = plan_.places(request);
+        const hvd::detail::batch_samples which{plan_, request, first, last - first};
+        std::array<hvd::detail::stage_run*, Make::queues + 1> runs{};
+        const hvd::detail::opened_runs<Make> opened(make_, which, runs.data());
+        context.use(runs.data());
         std::vector<sample_type> all;
-        all.reserve(std::size_t(last - first));
-        for (std::uint64_t place = first; place < last; ++place) {
-            context.begin(plan_.sample_at(request, place));
+        all.reserve(std::size_t(which.count));
+        for (std::uint64_t place = 0; place < which.count; ++place) {
+            context.begin(which.at(place), place);
             if constexpr (Make::skips) {
                 if (auto sample = make_(context)) all.push_back(*std::move(sample));
             } else {
@@ -215,6 +235,12 @@ public:
         before_.begin(first, steps);
     }
 
+    std::vector<stage_statistics> stages() const
+        requires hvd::detail::has_stages<Before>
+    {
+        return before_.stages();
+    }
+
     made_batch<batch_type> make(const batch_request& request) const {
         auto made = before_.make(request);
         try {
@@ -232,6 +258,13 @@ private:
     F f_;
     int number_;
 };
+
+template <batch_pipeline Before, class F>
+void operator|(const Before&, const threaded_map_step<F>&) {
+    static_assert(!std::is_same_v<F, F>,
+                  "hvd: data::map has threads of its own before data::batch alone: behind it the "
+                  "loader's threads call it, loader_options::threads of them");
+}
 
 template <batch_pipeline Before, class F>
 auto operator|(Before before, map_step<F> step) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -13,9 +14,9 @@
 namespace hvd::inline v0::data {
 
 /// Samples of one size in one buffer, one after the other.
-template <class T>
+template <class T, class Allocator = std::allocator<T>>
 struct rows {
-    std::vector<T> values;
+    std::vector<T, Allocator> values;
     std::size_t width = 0;  ///< elements of a sample
 
     std::size_t size() const { return width == 0 ? 0 : values.size() / width; }
@@ -23,10 +24,14 @@ struct rows {
 };
 
 /// Samples of different sizes in one buffer, one after the other.
-template <class T>
+template <class T, class Allocator = std::allocator<T>>
 struct ragged_rows {
-    std::vector<T> values;
-    std::vector<std::size_t> offsets = {0};  ///< of each sample's first element, and of the end
+    using offset_allocator =
+        typename std::allocator_traits<Allocator>::template rebind_alloc<std::size_t>;
+
+    std::vector<T, Allocator> values;
+    /// The place of each sample's first element, and of the end.
+    std::vector<std::size_t, offset_allocator> offsets = {0};
 
     std::size_t size() const { return offsets.size() - 1; }
 };

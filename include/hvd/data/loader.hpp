@@ -9,6 +9,7 @@
 #include <iterator>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "batch.hpp"
 #include "batch_queue.hpp"
@@ -207,6 +208,15 @@ public:
     /// The samples that `data::skip_errors` left out on this rank, in the epoch since it began or
     /// was resumed.
     std::uint64_t skipped() const { return skipped_; }
+
+    /// The work of the stages that have threads of their own: `data::map(f, {.threads = 4})`.
+    /// **Threads**: any thread calls it.
+    /// @snippet tests/data/snippets.cpp threaded_map
+    std::vector<stage_statistics> stages() const
+        requires hvd::detail::has_stages<Pipeline>
+    {
+        return pipeline_.stages();
+    }
 
     /// A hash of the pipeline's types, options and `data::version`, for processes that must have
     /// the same. Compilers name types differently, so it is for programs of one compiler.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -41,7 +42,7 @@ namespace hvd::inline v0::detail {
 
 // The stages are function objects, each with those before it inside. Called with a sample_context,
 // a stage makes the sample. If `skips`, it is a std::optional, which is empty for a sample that is
-// left out. `result` is what the next function is called with.
+// left out. `result` is what the next function is called with. `queues` counts the stages so far that have threads of their own.
 
 template <class Source>
 struct from_stage {
@@ -49,6 +50,7 @@ struct from_stage {
     using value_type = std::remove_cvref_t<result>;
     static constexpr bool skips = false;
     static constexpr int number = 0;
+    static constexpr std::size_t queues = 0;
 
     decltype(auto) operator()(data::sample_context& c) const {
         c.enter(number, "from");
@@ -82,6 +84,7 @@ struct map_stage {
     using result = value_type;
     static constexpr bool skips = Before::skips;
     static constexpr int number = Before::number + 1;
+    static constexpr std::size_t queues = Before::queues;
 
     auto operator()(data::sample_context& c) const {
         decltype(auto) sample = before(c);
@@ -105,6 +108,7 @@ struct filter_stage {
     using result = value_type;
     static constexpr bool skips = true;
     static constexpr int number = Before::number + 1;
+    static constexpr std::size_t queues = Before::queues;
 
     std::optional<value_type> operator()(data::sample_context& c) const {
         std::optional<value_type> sample = before(c);
@@ -124,6 +128,7 @@ struct skip_errors_stage {
     using result = value_type;
     static constexpr bool skips = true;
     static constexpr int number = Before::number + 1;
+    static constexpr std::size_t queues = Before::queues;
 
     std::optional<value_type> operator()(data::sample_context& c) const {
         try {

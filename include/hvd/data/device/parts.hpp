@@ -39,17 +39,17 @@ namespace hvd::inline v0::data {
 /// `data::to_device`: a vector of numbers, `data::rows` as a tensor of two dimensions, the values
 /// and the offsets of `data::ragged_rows`, and all of these in a pair or a tuple.
 struct default_parts {
-    template <class T>
-        requires viewable<const std::vector<T>>
-    auto operator()(const std::vector<T>& batch) const {
+    template <class T, class Allocator>
+        requires viewable<const std::vector<T, Allocator>>
+    auto operator()(const std::vector<T, Allocator>& batch) const {
         return std::tuple(hvd::view(batch.data(), batch.size()));
     }
-    template <class T>
-    auto operator()(const rows<T>& batch) const {
+    template <class T, class Allocator>
+    auto operator()(const rows<T, Allocator>& batch) const {
         return std::tuple(hvd::view(batch.values.data(), hvd::shape(batch.size(), batch.width)));
     }
-    template <class T>
-    auto operator()(const ragged_rows<T>& batch) const {
+    template <class T, class Allocator>
+    auto operator()(const ragged_rows<T, Allocator>& batch) const {
         return std::tuple(hvd::view(batch.values.data(), batch.values.size()),
                           hvd::view(batch.offsets.data(), batch.offsets.size()));
     }

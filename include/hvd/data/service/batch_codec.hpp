@@ -31,26 +31,38 @@ struct batch_codec {
     }
 };
 
+// Numbers in a vector with that allocator: one copy of the bytes.
+template <class Vector>
+Vector read_numbers(std::span<const std::byte>& bytes,
+                    const typename Vector::allocator_type& allocator = {}) {
+    using T = typename Vector::value_type;
+    const std::uint64_t size = serializer<std::uint64_t>::read(bytes);
+    if (size > bytes.size() / sizeof(T)) throw_torn(std::size_t(size), bytes.size());
+    const std::span<const std::byte> all = take(bytes, std::size_t(size) * sizeof(T));
+    if (std::uintptr_t(all.data()) % alignof(T) == 0) {  // no zeros before the copy
+        const T* const first = reinterpret_cast<const T*>(all.data());
+        return Vector(first, first + size, allocator);
+    }
+    std::span<const std::byte> rest = all;
+    Vector value(allocator);
+    value.reserve(std::size_t(size));
+    for (std::uint64_t i = 0; i < size; ++i) value.push_back(serializer<T>::read(rest));
+    return value;
+}
+
 template <class T>
-    requires(serializable<T> && std::is_trivially_copyable_v<T> && !std::is_same_v<T, bool>)
+constexpr bool travels_as_bytes =
+    serializable<T> && std::is_trivially_copyable_v<T> && !std::is_same_v<T, bool>;
+
+template <class T>
+    requires travels_as_bytes<T>
 struct batch_codec<std::vector<T>> {
     static void write(gathered_bytes& out, const std::vector<T>& value) {
         serializer<std::uint64_t>::write(out.copies(), value.size());
         out.add(value.data(), value.size() * sizeof(T));
     }
     static std::vector<T> read(std::span<const std::byte>& bytes) {
-        const std::uint64_t size = serializer<std::uint64_t>::read(bytes);
-        if (size > bytes.size() / sizeof(T)) throw_torn(std::size_t(size), bytes.size());
-        const std::span<const std::byte> all = take(bytes, std::size_t(size) * sizeof(T));
-        if (std::uintptr_t(all.data()) % alignof(T) == 0) {  // no zeros before the copy
-            const T* const first = reinterpret_cast<const T*>(all.data());
-            return std::vector<T>(first, first + size);
-        }
-        std::span<const std::byte> rest = all;
-        std::vector<T> value;
-        value.reserve(std::size_t(size));
-        for (std::uint64_t i = 0; i < size; ++i) value.push_back(serializer<T>::read(rest));
-        return value;
+        return read_numbers<std::vector<T>>(bytes);
     }
 };
 
@@ -92,6 +104,14 @@ struct batch_codec<data::rows<T>> {
     }
 };
 
+// Bytes of large batches may have been changed under way.
+template <class Rows>
+void check_offsets(const Rows& rows) {
+    if (rows.offsets.empty() || rows.offsets.back() > rows.values.size() ||
+        !std::is_sorted(rows.offsets.begin(), rows.offsets.end()))
+        throw usage_error(-1, "hvd: a batch came whose rows do not lie in its values");
+}
+
 template <class T>
 struct batch_codec<data::ragged_rows<T>> {
     static void write(gathered_bytes& out, const data::ragged_rows<T>& value) {
@@ -102,10 +122,7 @@ struct batch_codec<data::ragged_rows<T>> {
         data::ragged_rows<T> value;
         value.offsets = batch_codec<std::vector<std::size_t>>::read(bytes);
         value.values = batch_codec<std::vector<T>>::read(bytes);
-        // Bytes of large batches may have been changed under way.
-        if (value.offsets.empty() || value.offsets.back() > value.values.size() ||
-            !std::is_sorted(value.offsets.begin(), value.offsets.end()))
-            throw usage_error(-1, "hvd: a batch came whose rows do not lie in its values");
+        check_offsets(value);
         return value;
     }
 };
@@ -133,13 +150,19 @@ gathered_bytes encoded(const data::made_batch<Batch>& made) {
     return bytes;
 }
 
-template <class Batch>
-data::made_batch<Batch> decoded_batch(std::span<const std::byte> bytes) {
+// Reads the batch itself by `read(bytes)`.
+template <class Read>
+auto decoded_by(const Read& read, std::span<const std::byte> bytes) {
     const std::uint64_t skipped = serializer<std::uint64_t>::read(bytes);
     const std::uint64_t size = serializer<std::uint64_t>::read(bytes);
     const std::span<const std::byte> last = take(bytes, std::size_t(size));
     message failure(std::string_view(reinterpret_cast<const char*>(last.data()), last.size()));
-    return {batch_codec<Batch>::read(bytes), skipped, std::move(failure)};
+    return data::made_batch<decltype(read(bytes))>{read(bytes), skipped, std::move(failure)};
+}
+
+template <class Batch>
+data::made_batch<Batch> decoded_batch(std::span<const std::byte> bytes) {
+    return decoded_by([](auto& rest) -> Batch { return batch_codec<Batch>::read(rest); }, bytes);
 }
 
 }  // namespace hvd::inline v0::detail

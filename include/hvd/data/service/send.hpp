@@ -8,6 +8,7 @@
 #include "../batch.hpp"
 #include "../loader.hpp"
 #include "client.hpp"
+#include "read_into.hpp"
 #include "service_config.hpp"
 #include "service_statistics.hpp"
 
@@ -85,19 +86,35 @@ public:
     /// @throws hvd::data::stage_error for an exception of a stage in a worker.
     /// @throws hvd::data::service_error if no worker is there, or one refuses.
     made_batch<batch_type> make(const batch_request& request) const {
+        hvd::detail::service_answer answer = answer_to(request);
+        auto batch = hvd::detail::decoded_batch<batch_type>(answer.bytes());
+        client_->give_back(std::move(answer));
+        return batch;
+    }
+
+    /// The same in memory of the user, for `data::into`, which gets the errors of its memory.
+    template <class Guard>
+    auto make_in(const batch_request& request, std::pmr::memory_resource* memory,
+                 const Guard& guard) const {
+        hvd::detail::service_answer answer = answer_to(request);
+        const auto read = [memory](std::span<const std::byte>& bytes) {
+            return hvd::detail::codec_into<batch_type>::read(bytes, memory);
+        };
+        auto batch = guard([&] { return hvd::detail::decoded_by(read, answer.bytes()); });
+        client_->give_back(std::move(answer));
+        return batch;
+    }
+
+private:
+    hvd::detail::service_answer answer_to(const batch_request& request) const {
         hvd::detail::service_answer answer = client_->take(request);
-        if (!answer.is_failure) {
-            auto batch = hvd::detail::decoded_batch<batch_type>(answer.bytes());
-            client_->give_back(std::move(answer));
-            return batch;
-        }
+        if (!answer.is_failure) return answer;
         const auto failure = hvd::detail::decoded_failure(answer.bytes());
         if (failure.stage < 0) throw service_error(mine_.rank, failure.what);
         throw stage_error(request.mine.rank, failure.what, failure.stage, failure.sample,
                           std::make_exception_ptr(error(request.mine.rank, failure.what)));
     }
 
-private:
     batch_plan plan_;
     part mine_;
     std::shared_ptr<hvd::detail::service_client> client_;
@@ -140,9 +157,13 @@ hvd::detail::service_step send_to_data_service(
 
 template <batch_pipeline Before>
 remote_batches<Before> operator|(const Before& before, const hvd::detail::service_step& step) {
-    static_assert(hvd::detail::has_batch_codec<typename Before::batch_type>,
-                  "hvd: no hvd::serializer for the batches that a data service sends; specialise "
-                  "it, or make batches of data::default_collate or data::concatenate");
+    static_assert(!hvd::detail::is_placed<Before>,
+                  "hvd: data::into before data::send_to_data_service: batches would lie in memory "
+                  "of the workers. It stands behind it");
+    static_assert(
+        hvd::detail::is_placed<Before> || hvd::detail::has_batch_codec<typename Before::batch_type>,
+        "hvd: no hvd::serializer for the batches that a data service sends; specialise "
+        "it, or make batches of data::default_collate or data::concatenate");
     return remote_batches<Before>(before, step.config, step.mine, step.mode);
 }
 

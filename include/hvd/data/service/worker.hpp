@@ -68,6 +68,13 @@ public:
     /// The batches that it has made.
     std::uint64_t made() const { return made_.load(); }
 
+    /// The work of the stages that have threads of their own, for all trainers.
+    std::vector<stage_statistics> stages() const
+        requires hvd::detail::has_stages<Pipeline>
+    {
+        return pipeline_.stages();
+    }
+
     /// Serves until the process is ended.
     void wait() {
         serves_.join();
