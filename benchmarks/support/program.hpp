@@ -193,8 +193,8 @@ int on_ranks(const options& o, [[maybe_unused]] int argc, [[maybe_unused]] char*
 /// Parses the command line and runs `body(comm)`, as the `main` of every benchmark does.
 template <class F>
 int run_program(CLI::App& app, options& o, int argc, char** argv, F&& body) {
-    for (int i = 0; i < argc; ++i)
-        o.command += (i > 0 ? " " : "") + std::string(i > 0 ? argv[i] : app.get_name());
+    o.command = app.get_name();
+    for (int i = 1; i < argc; ++i) o.command.append(" ").append(argv[i]);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& stop) {

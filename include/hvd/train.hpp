@@ -8,6 +8,12 @@
 
 #include "train/tensors.hpp"  // next, so that errors of wrong calls are shorter
 
+#include "train/optimizer/optimizers.hpp"  // and these, for the same reason
+
+#include "train/optimizer/typed_gradients.hpp"
+
+#include "train/optimizer/optimizer.hpp"
+
 #include "train/batch_norm.hpp"
 #include "train/fused/fused_step.hpp"
 #include "train/gradients/adasum.hpp"
@@ -17,8 +23,6 @@
 #include "train/metrics.hpp"
 #include "train/optimizer/compare.hpp"
 #include "train/optimizer/loss_scale.hpp"
-#include "train/optimizer/optimizer.hpp"
-#include "train/optimizer/optimizers.hpp"
 #include "train/optimizer/state.hpp"
 #include "train/optimizer/step_watch.hpp"
 #include "train/schedule.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// EXPECT: hvd: an optimizer has step(parameters, gradients), or step()
+// EXPECT: hvd: an optimizer has step(parameters, gradients) for tensors of this element type, or step()
 
 #include <hvd/threads.hpp>
 #include <hvd/train.hpp>

@@ -19,6 +19,8 @@
   tests                 docs/reference/horovod_behaviours.md names tests that exist, and has each row of its table filled
   emulation             the table of tests/emulation/README.md has a row for each function of CUDA and NCCL
   snippets              every @snippet of the headers exists
+  claims [BUILD_ROOT]   each figure of README.md and docs/comparison.md has a date and a command beside it, and each row of the comparison
+                        what stands behind it: tests of the build, if one is given
   site                  the site is built without warnings; its search has each public name, and it shows its version
   programs BUILD_ROOT TARGET [MPICXX MPIEXEC...]
                         the programs of the pages compile and run, those with MPI as README.md says
@@ -27,6 +29,7 @@
 """
 
 import filecmp
+import fnmatch
 import json
 import os
 import pathlib
@@ -319,6 +322,49 @@ def check_snippets(root):
         for file, name in re.findall(r"@snippet (\S+) (.+)", header.read_text()):
             if not (root / file).is_file() or region(root, file, name) is None:
                 yield f"{header.name}: {file} has no snippet [{name}]"
+
+
+FIGURE = re.compile(r"\d[\d.,]*\s*(?:%|×|times|s\b|seconds|minutes|GB/s|MB/s|images/s)|\b(?:half|third|twice)\b")
+DATE = re.compile(r"\b\d{1,2} (?:January|February|March|April|May|June|July|August|September|October|November|December) 20\d\d\b|\b20\d\d-\d\d-\d\d\b")
+COMMAND = re.compile(r"`(?:\./run|python3|g\+\+|mpicxx|mpiexec|meson|ninja|hvdrun|cat) [^`]+`")
+
+
+def paragraphs(text):
+    """Yields what is read at once: a paragraph with the output or the picture beside it, or an item of a list. Commands to type are none."""
+    text = re.sub(r"^```(?!text)\w+\n.*?^```$", "", text, flags=re.M | re.S)
+    text = re.sub(r"\n+(```text\n)", r"\n\1", re.sub(r"^(!\[.*\))\n\n", r"\1\n", text, flags=re.M))
+    yield from re.split(r"\n\n+|\n(?=- )", text)
+
+
+def rows_below(text, heading):
+    """Returns the cells of the rows of the first table below a heading."""
+    table = re.search(r"^\|.*\n\|[-|]+\n((?:\|.*\n)*)", text.partition(heading)[2], re.M)
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in table[1].splitlines()] if table else []
+
+
+def tests_of(build_root):
+    """Returns the names and suites of a build's tests."""
+    tests = json.loads((pathlib.Path(build_root) / "meson-info/intro-tests.json").read_text())
+    return {name for test in tests for name in [test["name"], *(suite.partition(":")[2] for suite in test["suite"])]}
+
+
+def check_claims(root, build_root=None):
+    comparison = (root / "docs/comparison.md").read_text()
+    for page in (root / "README.md", root / "docs/comparison.md"):
+        for said in paragraphs(page.read_text()):
+            if not said.startswith("|") and FIGURE.search(said) and not (DATE.search(said) and COMMAND.search(said)):
+                yield f"{page.name}: a figure without {'a command' if DATE.search(said) else 'a date'}: {said.strip()[:120]}"
+    rows, behind = rows_below(comparison, "# Comparison"), {row[0]: row for row in rows_below(comparison, "## What stands behind it")}
+    yield from (f"comparison.md: nothing stands behind the row: {row[0]}" for row in rows if not COMMAND.search("|".join(behind.get(row[0], []))))
+    yield from (f"README.md: docs/comparison.md has no row: {row[0]}" for row in rows_below((root / "README.md").read_text(), "## Comparison")
+                if row[0] not in behind)
+    if not DATE.search(comparison.partition("## What stands behind it")[2]):
+        yield "comparison.md: the tests have no date"
+    if build_root:
+        known = tests_of(build_root)
+        for words in re.findall(r"`\./run test ([^`]+)`", comparison):
+            yield from (f"comparison.md: no test is named {word}" for word in words.split()
+                        if not word.startswith("--") and not fnmatch.filter(known, word))
 
 
 def run(command, **keywords):

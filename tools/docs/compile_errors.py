@@ -34,6 +34,15 @@ hvd refuses a call that cannot work when the program is compiled. The first line
 
 The line after each, about a header `hvd_needs_…` that is not found, only stops the compiler.
 
+## Errors in the compiler's own words
+
+| the compiler says | do |
+|---|---|
+| narrowing conversion of `rate` from `double` to `float` | an optimizer of floats has a rate of `float`: `.rate = float(rate)` or `0.1f` |
+| class template argument deduction failed, or no viable constructor of `distributed_optimizer` | the order is communicator, optimizer, options; the third is [`hvd::optimizer_options`](options.md), as `{.op = hvd::sum}` or `{.bucket_bytes = 1 << 20}` |
+| `hvd::arena`, `hvd::engine` or another type of hvd is incomplete | include its header: `hvd/arena.hpp`, `hvd/engine.hpp`; [each name](../surface.md) has its own |
+| use of deleted function `communicator(const communicator&)` | take it by reference: `void train(hvd::communicator<hvd::mpi>& world)` |
+
 Undefined references to `hvd::…` come from the linker: a file was compiled with `HVD_COMPILED`, and the program is not linked with [what it holds](../guide/compiled_form.md).
 """
 

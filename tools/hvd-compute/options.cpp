@@ -55,7 +55,7 @@ void check(const options& o) {
 
 const hvdrun::described_program own_pages = {
     "hvd-compute",
-    HVD_COMPUTE_VERSION,
+    HVD_TOOLS_VERSION,
     "workers and dispatchers of a data service",
     "[options] CONFIG -- PROGRAM [ARGUMENT ...]",
     "that of the worker; 1 if the service fails; 2 for a wrong command line.",

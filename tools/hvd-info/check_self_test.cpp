@@ -77,9 +77,9 @@ measured measure_threads(int ranks) {
         [&](auto& comm) {
             right[std::size_t(comm.rank())] = adds_right(comm, 100'003) && adds_right(comm, 3);
             float one = 1;
-            const double latency = time_of(1001, [&] { comm.allreduce(one, hvd::max); });
+            const double latency = time_of(1001, [&] { comm.allreduce(one = 1, hvd::sum); });
             std::vector<float> values(many, 1), other(many);
-            const double allreduce = time_of(9, [&] { comm.allreduce(values, hvd::max); });
+            const double allreduce = time_of(9, [&] { comm.allreduce(values, hvd::sum); });
             const double copy = time_of(9, [&] {
                 comm.barrier();
                 std::memcpy(other.data(), values.data(), many * sizeof(float));
@@ -137,7 +137,7 @@ int run_rank(int rank, int port) {
     auto world = hvd::communicator<hvd::tcp>::world(own, {.timeout = 10s});
     if (!adds_right(world, 100'003)) return 2;
     float one = 1;
-    const double latency = time_of(301, [&] { world.allreduce(one, hvd::max); });
+    const double latency = time_of(301, [&] { world.allreduce(one = 1, hvd::sum); });
     if (rank == 0) std::printf("%.9f\n", latency);
     return 0;
 }

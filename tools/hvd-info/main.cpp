@@ -9,10 +9,8 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
-#include "../hvdrun/manual.hpp"
 #include "checks.hpp"
+#include "options.hpp"
 #include "ranks.hpp"
 
 namespace hvd_info {
@@ -33,44 +31,6 @@ constexpr known_check known_checks[] = {{"build", check_build},
                                         {"network", check_network},
                                         {"variables", check_variables},
                                         {"self-test", check_self_test}};
-
-struct options {
-    bool is_json = false;
-    std::vector<std::string> only;
-    std::string root, file;
-
-    bool wants(const std::string& name) const {
-        return only.empty() || std::find(only.begin(), only.end(), name) != only.end();
-    }
-};
-
-void describe(CLI::App& app, options& o) {
-    app.description(
-        "Prints facts of hvd, MPI, this host, its GPUs and its network, what is wrong, and what to "
-        "do about it. Started on the ranks of a job, it also compares them. The exit code is 1 if "
-        "something is wrong.");
-    std::vector<std::string> names;
-    for (const known_check& one : known_checks) names.emplace_back(one.name);
-    names.emplace_back("ranks");
-    app.add_flag("--json", o.is_json, "print JSON");
-    app.add_option("--only", o.only, "run only these checks, with commas between")
-        ->delimiter(',')
-        ->check(CLI::IsMember(names));
-    app.add_option("--sysroot", o.root, "read /proc and /sys below this folder, as lscpu does");
-    app.add_option("--generate", o.file)
-        ->check(CLI::IsMember({"manual", "bash", "zsh"}))
-        ->group("");
-}
-
-const hvdrun::described_program own_pages = {
-    "hvd-info",
-    HVD_INFO_VERSION,
-    "what hvd finds here, and what is wrong",
-    "[options]",
-    "0 if nothing is wrong; 1 if something is; 2 for a wrong command line.",
-    "hvd-info\nhvd-info --json --only gpu,network\nhvdrun -np 4 -H node1:2,node2:2 hvd-info\n"
-    "mpiexec -n 2 hvd-info",
-    "docs/questions.md"};
 
 rank_report look(const options& o, const context& c) {
     rank_report own{c.place.rank, host_name(), {}};
@@ -147,21 +107,10 @@ int run(const options& o) {
 }  // namespace hvd_info
 
 int main(int argc, char** argv) {
-    CLI::App app("", "hvd-info");
-    hvd_info::options o;
-    hvd_info::describe(app, o);
-    try {
-        app.parse(argc, argv);
-    } catch (const CLI::Success& end) {
-        return app.exit(end);
-    } catch (const CLI::ParseError& error) {
-        std::fprintf(stderr, "hvd-info: %s\n", error.what());
-        return 2;
-    }
-    if (!o.file.empty()) {
-        std::fputs(hvdrun::installed_file(app, hvd_info::own_pages, o.file).c_str(), stdout);
-        return 0;
-    }
+    std::vector<std::string> checks;
+    for (const hvd_info::known_check& one : hvd_info::known_checks) checks.emplace_back(one.name);
+    checks.emplace_back("ranks");
+    const hvd_info::options o = hvd_info::read_options(argc, argv, checks);
     try {
         return hvd_info::run(o);
     } catch (const std::exception& error) {

@@ -5,25 +5,17 @@
 // Or says in which call ranks wait, and for whom: hvd-trace PID…
 
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <fstream>
 #include <iostream>
-#include <sstream>
 
-#include <CLI/CLI.hpp>
-
-#include "../hvdrun/manual.hpp"
+#include "arguments.hpp"
 #include "merge.hpp"
 #include "records.hpp"
 
 namespace {
 
-struct arguments {
-    std::vector<std::string> files;
-    std::string output;
-    bool quiet = false;
-};
+using hvd_trace::arguments;
 
 // The output is written under another name first, so that a failure leaves no half of a trace.
 std::vector<std::string> merge_to_file(const arguments& given) {
@@ -70,32 +62,10 @@ void tell_waits(const arguments& given) {
     if (!out.flush()) throw std::runtime_error("hvd-trace: " + given.output + " can't be written");
 }
 
-const hvdrun::described_program own_pages = {
-    "hvd-trace",
-    HVD_TRACE_VERSION,
-    "one trace of the timelines of all ranks, or who waits for whom",
-    "[options] FILE|PID ...",
-    "0 if the trace is written; 1 if an input cannot be read; 106 and other numbers above 100 for "
-    "a wrong command line.",
-    "hvd-trace -o trace.json timeline.*.json\nhvd-trace 4711 4712",
-    "docs/observing.md"};
-
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app{
-        "Makes one trace of the timelines of all ranks, for ui.perfetto.dev. Of processes, or of "
-        "files that HVD_CALL_RECORD names, it says which rank waits in which call for whom."};
-    arguments given;
-    app.add_option("files", given.files, "the timelines, one of each rank; or process numbers")
-        ->required();
-    app.add_option("-o,--output", given.output, "the output; standard output if not given");
-    app.add_flag("-q,--quiet", given.quiet, "no remarks on missing ranks and killed processes");
-    if (argc == 3 && std::strcmp(argv[1], "--generate") == 0) {
-        std::cout << hvdrun::installed_file(app, own_pages, argv[2]);
-        return 0;
-    }
-    CLI11_PARSE(app, argc, argv);
+    const arguments given = hvd_trace::read_arguments(argc, argv);
     try {
         if (are_records(given)) {
             tell_waits(given);

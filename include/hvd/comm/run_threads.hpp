@@ -74,6 +74,10 @@ inline message reason_of(const std::exception_ptr& failure) noexcept {
 template <class Backend = threads, class F>
     requires std::is_same_v<typename Backend::endpoint_type, detail::threads_endpoint>
 void run_threads(int ranks, F&& f, const communicator_options& options = {}) {
+    constexpr bool takes_communicator = std::is_invocable_v<F&, communicator<Backend>&>;
+    static_assert(takes_communicator,
+                  "hvd: run_threads calls f(comm) on each rank: "
+                  "[](hvd::communicator<hvd::threads>& comm) { … }");
     thread_group group(ranks, options);
     detail::first_failure failure;
     const auto body = [&](int rank) {
@@ -81,7 +85,7 @@ void run_threads(int ranks, F&& f, const communicator_options& options = {}) {
         communicator<Backend> comm;
         try {
             comm = group.communicator<Backend>(rank);
-            f(comm);
+            if constexpr (takes_communicator) f(comm);
         } catch (...) {
             failure.offer(rank, std::current_exception());
             group.leave(rank, detail::reason_of(std::current_exception()));

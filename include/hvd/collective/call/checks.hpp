@@ -3,6 +3,9 @@
 #pragma once
 
 #include <concepts>
+#include <iterator>
+#include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "../../core/concepts.hpp"
@@ -40,6 +43,7 @@ enum class tensor_flaw {
     none,
     bits,
     pointer,
+    strings,
     list,
     scattered,
     foreign,
@@ -50,10 +54,20 @@ enum class tensor_flaw {
     gone
 };
 
+template <class T>
+constexpr bool is_text = false;
+template <class Char, class Traits, class Allocator>
+constexpr bool is_text<std::basic_string<Char, Traits, Allocator>> = true;
+template <class Char, class Traits>
+constexpr bool is_text<std::basic_string_view<Char, Traits>> = true;
+
 // The flaw of an argument that is no view: it may be a range of something that hvd knows.
 template <class U>
 constexpr tensor_flaw flaw_of_foreign() {
-    if constexpr (is_range_of_tensors<U>) return tensor_flaw::list;
+    if constexpr (is_range_of_tensors<U>)
+        return is_text<std::remove_cvref_t<decltype(*std::begin(std::declval<U&>()))>>
+                   ? tensor_flaw::strings
+                   : tensor_flaw::list;
     else return is_scattered<U> ? tensor_flaw::scattered : tensor_flaw::foreign;
 }
 
@@ -102,6 +116,9 @@ constexpr bool check_tensor() {
     static_assert(differ(flaw, pointer),
                   "hvd: a pointer does not say how many elements there are: write "
                   "hvd::view(pointer, count)");
+    static_assert(differ(flaw, strings),
+                  "hvd: a list of strings is no tensor: comm.broadcast_object(list) sends it from "
+                  "the root to all");
     static_assert(differ(flaw, list), "hvd: this is a list of tensors: write hvd::fuse(list)");
     static_assert(differ(flaw, scattered),
                   "hvd: the elements are not in one piece of memory: a tensor needs a contiguous "

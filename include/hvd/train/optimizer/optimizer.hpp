@@ -57,6 +57,11 @@ void agree_on_numbers(Comm& comm, O& optimizer, IsLocal is_local) {
     });
 }
 
+// A distributed_optimizer of something that is no element goes on with float, so that compilers say
+// one text only.
+template <class T>
+using trained = std::conditional_t<is_float_element<T>, T, float>;
+
 template <class Comm, class O>
 using stepped_by = std::conditional_t<device_communicator<Comm>, std::remove_reference_t<O>, O>;
 
@@ -93,13 +98,25 @@ using stepped_by = std::conditional_t<device_communicator<Comm>, std::remove_ref
 /// @snippet tests/train/engine_snippets.cpp engine_optimizer
 template <class Comm, class Optimizer,
           class T = typename detail::optimizer_element<Optimizer>::type>
-class distributed_optimizer : public detail::host_gradients<detail::steps_of<Comm>, T>,
-                              public detail::registered_buffers<host> {
+class distributed_optimizer
+    : public detail::host_gradients<detail::steps_of<Comm>, detail::trained<T>>,
+      public detail::registered_buffers<host> {
+    using element = detail::trained<T>;
+    static constexpr bool is_element = std::is_same_v<element, T>;
+    // An optimizer of other elements tells so by itself.
+    static constexpr bool is_elements_type =
+        is_element || std::is_same_v<T, typename detail::optimizer_element<Optimizer>::type>;
     static_assert(
-        optimizer_of<Optimizer, T> || self_contained_optimizer<Optimizer>,
-        "hvd: an optimizer has step(parameters, gradients), or step(): see hvd::optimizer_of");
+        is_elements_type,
+        "hvd: the third argument of distributed_optimizer<…> is the type of the elements: "
+        "float, double, hvd::float16 or hvd::bfloat16; leave it out for the optimizer's");
+    static constexpr bool is_steppable =
+        !is_element || optimizer_of<Optimizer, T> || self_contained_optimizer<Optimizer>;
+    static_assert(is_steppable,
+                  "hvd: an optimizer has step(parameters, gradients) for tensors of this element "
+                  "type, or step(): see hvd::optimizer_of");
 
-    using reducer = detail::host_gradients<detail::steps_of<Comm>, T>;
+    using reducer = detail::host_gradients<detail::steps_of<Comm>, element>;
 
 public:
     /// @throws hvd::usage_error for options that contradict each other or an empty communicator.
@@ -118,7 +135,7 @@ public:
     /// **Collective**.
     /// @throws hvd::mismatch_error if the ranks have other options, parameters, numbers or buffers,
     /// hvd::peer_error.
-    synchronized_gradients<T> synchronize() {
+    synchronized_gradients<element> synchronize() {
         auto synchronized = reducer::synchronize(steps_rows());
         agree_on_numbers();
         if (this->options().synchronize_buffers) this->synchronize_buffers_over(comm(), root{0});
@@ -129,7 +146,7 @@ public:
     /// step out.
     /// @throws with Adasum as a collective does. The parameters are then as before, though the
     /// optimizer has seen the step.
-    bool apply(synchronized_gradients<T>&& synchronized) {
+    bool apply(synchronized_gradients<element>&& synchronized) {
         return this->apply_by(
             std::move(synchronized),
             [](void* self, double factor) {
@@ -160,7 +177,7 @@ public:
 
 private:
     bool steps_rows() const {
-        if constexpr (!row_optimizer_of<Optimizer, T>) return false;
+        if constexpr (!row_optimizer_of<Optimizer, element>) return false;
         else if constexpr (requires { optimizer_.steps_rows(); }) return optimizer_.steps_rows();
         else return true;
     }
@@ -169,22 +186,23 @@ private:
         if constexpr (detail::scales_gradients<Optimizer>)
             optimizer_.gradient_factor = float(factor);
         else this->scale_gradients(factor);
-        if constexpr (row_optimizer_of<Optimizer, T>)
+        if constexpr (row_optimizer_of<Optimizer, element>)
             if (!this->tables().empty()) return step_by_rows();
-        if constexpr (optimizer_of<Optimizer, T>)
-            optimizer_.step(optimizers::tensors<T>(this->values_),
-                            optimizers::tensors<T>(this->gradients_));
+        if constexpr (optimizer_of<Optimizer, element>)
+            optimizer_.step(optimizers::tensors<element>(this->values_),
+                            optimizers::tensors<element>(this->gradients_));
         else optimizer_.step();
     }
 
     // The next synchronize() lists the tables again.
     void step_by_rows() {
         auto &values = this->values_, &gradients = this->gradients_;
-        this->for_each_rows([&](std::size_t i, const sparse_view<T>& rows) {
+        this->for_each_rows([&](std::size_t i, const sparse_view<element>& rows) {
             optimizer_.step_rows(i, values[i], rows);
             values[i] = gradients[i] = {};
         });
-        optimizer_.step(optimizers::tensors<T>(values), optimizers::tensors<T>(gradients));
+        optimizer_.step(optimizers::tensors<element>(values),
+                        optimizers::tensors<element>(gradients));
     }
 
     void agree_on_numbers() {

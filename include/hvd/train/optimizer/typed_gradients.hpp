@@ -2,8 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <concepts>
 #include <memory>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,12 @@
 #include "gradient_reducer.hpp"
 
 namespace hvd::inline v0::detail {
+
+// The arguments are a name and two of something.
+template <class... Args>
+constexpr bool names_two_tensors = false;
+template <class Name, class P, class G>
+constexpr bool names_two_tensors<Name, P, G> = std::is_convertible_v<Name, std::string_view>;
 
 /// The functions of a distributed_optimizer that name the type of the elements, on the host and on
 /// devices: they register parameters, and give their tensors back.
@@ -30,6 +38,16 @@ public:
     std::size_t register_parameter(std::string_view name, P&& value, G&& gradient) {
         if constexpr (check_parameter<T, P, G>())
             return add({.kind = parameter_kind::shared}, name, value, gradient);
+        return 0;
+    }
+
+    // Other arguments than a name and two tensors, told in a few lines.
+    template <class... Args>
+        requires(!names_two_tensors<Args...>)
+    std::size_t register_parameter(Args&&...) {
+        static_assert(names_two_tensors<Args...>,
+                      "hvd: register_parameter(\"name\", values, gradient) takes a name and two "
+                      "tensors; a pointer becomes one by hvd::view(pointer, count)");
         return 0;
     }
 
@@ -97,6 +115,13 @@ public:
             table->add(rows, behind);
             parameters_[i].written = true;
         });
+    }
+
+    // A parameter is reported by its index.
+    template <std::convertible_to<std::string_view> Name>
+    void gradient_ready(Name&&, place = {}) {
+        static_assert(std::is_void_v<Name>,
+                      "hvd: gradient_ready(i) takes the number that register_parameter returned");
     }
 
     /// The parameters that are not local, including frozen ones.
