@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -30,7 +29,7 @@ public:
           scales_(scales),
           question_(std::move(question)) {
         if (options.codec.keeps_residual()) {
-            feedback_.emplace(comm, members_, parameters, options, std::move(question_));
+            feedback_ = feedback_on(comm, {members_, parameters, options, std::move(question_)});
             return;
         }
         inputs_ = std::make_unique<bucket_inputs>(options.check_finite);
@@ -106,7 +105,7 @@ private:
     std::unique_ptr<bucket_inputs> inputs_;         // the plan has its address
     std::vector<std::byte> answer_;                 // one element
     gradient_wire wire_;                            // false: the gradients travel as they are
-    std::optional<feedback_wire<Calls>> feedback_;  // instead of the others
+    owner<bucket_feedback<Calls>> feedback_;        // instead of the others
     plan_of<Calls> plan_;
     request running_;
 };

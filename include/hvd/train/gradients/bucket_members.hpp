@@ -2,10 +2,11 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <algorithm>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "../../core/lean/order.hpp"
 #include "../../core/tuning.hpp"
 #include "../agreement.hpp"
 #include "options.hpp"
@@ -70,15 +71,23 @@ inline void fill_buckets(member_lists& all, const parameter_list& parameters,
 
 // A bucket takes the place of the gradient in it that is reported last.
 inline void order_by_last_report(member_lists& all, const std::vector<std::size_t>& order) {
-    std::vector<std::size_t> place(order.size());
-    for (std::size_t k = 0; k < order.size(); ++k) place[order[k]] = k;
-    const auto last = [&](const std::vector<std::size_t>& members) {
-        std::size_t latest = 0;
-        for (const std::size_t i : members) latest = std::max(latest, place[i]);
-        return latest;
-    };
-    std::sort(all.begin(), all.end(),
-              [&](const auto& a, const auto& b) { return last(a) < last(b); });
+    std::vector<std::int64_t> place(order.size()), last(all.size());
+    for (std::size_t k = 0; k < order.size(); ++k) place[order[k]] = std::int64_t(k);
+    for (std::size_t b = 0; b < all.size(); ++b)
+        for (const std::size_t i : all[b])
+            if (place[i] > last[b]) last[b] = place[i];
+    member_lists ordered(all.size());
+    std::size_t next = 0;
+    for (const std::size_t b : ascending(last)) ordered[next++].swap(all[b]);
+    all.swap(ordered);
+}
+
+// Sorts members from the last to the first.
+inline void reverse_order(std::vector<std::size_t>& members) {
+    std::vector<std::int64_t> keys;
+    for (const std::size_t i : members) keys.push_back(-std::int64_t(i));
+    members.clear();
+    for (const std::size_t k : ascending(keys)) members.push_back(std::size_t(-keys[k]));
 }
 
 // Returns the parameters of each bucket, in the order in which the buckets start. With Adasum no
@@ -92,9 +101,7 @@ inline member_lists bucket_members(const parameter_list& parameters,
     const std::size_t groups = all.size();
     fill_buckets(all, parameters, grouped, options.bucket_bytes, expected);
     // Reports that change places inside a bucket change nothing.
-    for (std::size_t b = groups; b < all.size(); ++b)
-        std::sort(all[b].begin(), all[b].end(),
-                  [](std::size_t one, std::size_t other) { return one > other; });
+    for (std::size_t b = groups; b < all.size(); ++b) reverse_order(all[b]);
     order_by_last_report(all, expected.order);
     return all;
 }

@@ -2,12 +2,13 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "../../core/lean/order.hpp"
 #include "../../core/op.hpp"
 #include "../agreement.hpp"
+#include "any_communicator.hpp"
 #include "options.hpp"
 
 namespace hvd::inline v0::detail {
@@ -75,7 +76,7 @@ public:
             places_.reserve(parameters);
             return latest_places(parameters, anew);
         });
-        calls.allreduce(latest, max, o);
+        reduce_maxima(calls, std::span(latest), o);
         const bool all_anew = latest[0] != 0;
         places_.assign(latest.begin() + 2, latest.end());
         const bool learnt = parameters > 0 && places_[0] > 0;
@@ -94,12 +95,12 @@ public:
         const auto last = std::int64_t(parameters) + 1;
         for (const std::size_t i : may_be_unreported) place[i] = last;
         expected_reports all;
+        std::vector<std::int64_t> from_last;  // to the first: the order of equal places
         for (std::size_t i = parameters; i-- > 0;) {
-            all.order.push_back(i);
+            from_last.push_back(place[i]);
             if (place[i] < last) ++all.reported;
         }
-        std::stable_sort(all.order.begin(), all.order.end(),
-                         [&](std::size_t a, std::size_t b) { return place[a] < place[b]; });
+        for (const std::size_t k : ascending(from_last)) all.order.push_back(parameters - 1 - k);
         return all;
     }
 

@@ -445,7 +445,7 @@ void gradient_reducer<Steps>::scale_what_stayed(place behind) {
 template <class Steps>
 bool gradient_reducer<Steps>::finite_everywhere(double factor, bool mine) {
     std::array<double, 3> most = {mine ? 0.0 : 1.0, factor, -factor};
-    calls().allreduce(most, max, {.name = "gradients are finite"});
+    reduce_maxima(calls(), std::span<double>(most), {.name = "gradients are finite"});
     if (most[1] != -most[2])
         refuse("the loss scales of the ranks are from ", 1 / most[1], " to ", -1 / most[2],
                ", and this rank's is ", 1 / factor, "; they are to be equal");
@@ -479,8 +479,8 @@ void gradient_reducer<Steps>::keep_residuals() {
 template <class Steps>
 void gradient_reducer<Steps>::step_by_adasum(void (*step)(void*, double), void* optimizer,
                                              double factor) {
-    withheld_step(parameters_)
-        .combine(calls(), epoch_.name(), [&] { step(optimizer, factor); }, steps_.question().get());
+    adasum_stepper(calls(), options_.op)(
+        calls(), {parameters_, epoch_.name(), step, optimizer, factor, steps_.question().get()});
 }
 
 }  // namespace hvd::inline v0::detail

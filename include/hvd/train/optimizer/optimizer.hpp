@@ -112,6 +112,18 @@ public:
         this->agrees_on_numbers_ = optimizer_with_state<Optimizer>;
     }
 
+    /// Registers a buffer as the optimizer's other part says: see `registered_buffers`.
+    template <class X>
+        requires writable<X>
+    void register_buffer(std::string_view name, X&& value,
+                         buffer_policy policy = buffer_policy::averaged) {
+        detail::registered_buffers<host>::register_buffer(name, std::forward<X>(value), policy);
+        // programs without buffers do not compile this
+        synchronize_buffers_ = [](distributed_optimizer& self) {
+            self.synchronize_buffers_over(self.comm(), root{0});
+        };
+    }
+
     /// Completes the reduction of all gradients. The ranks also compare the numbers of the
     /// optimizer (the rate, the momentum, …), if it shows them by `for_each_number`: in the first
     /// step, and on `checked<…>` in each. With `synchronize_buffers` the buffers become equal, too.
@@ -121,7 +133,8 @@ public:
     synchronized_gradients<T> synchronize() {
         auto synchronized = reducer::synchronize(steps_rows());
         agree_on_numbers();
-        if (this->options().synchronize_buffers) this->synchronize_buffers_over(comm(), root{0});
+        if (this->options().synchronize_buffers && synchronize_buffers_ != nullptr)
+            synchronize_buffers_(*this);
         return synchronized;
     }
 
@@ -200,6 +213,7 @@ private:
 
     Comm& comm_;
     Optimizer optimizer_;
+    void (*synchronize_buffers_)(distributed_optimizer&) = nullptr;  // once there is a buffer
 };
 
 namespace optimizers {

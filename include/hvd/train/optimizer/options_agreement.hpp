@@ -23,8 +23,8 @@ struct backend_abilities {
 };
 
 template <class Backend>
-constexpr backend_abilities abilities_of = {reduces_wire_of<Backend>(hvd::codec::cast<float16>),
-                                            reduces_wire_of<Backend>(hvd::codec::cast<bfloat16>),
+constexpr backend_abilities abilities_of = {reduces_wire<float16, Backend>,
+                                            reduces_wire<bfloat16, Backend>,
                                             device_backend<Backend>, !is_direct<Backend>};
 
 inline void check_options(int rank, const optimizer_options& o, const backend_abilities& backend) {
