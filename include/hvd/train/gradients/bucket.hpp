@@ -21,7 +21,7 @@ template <class Calls>
 class gradient_bucket {
 public:
     // Makes the memory of the bucket. A question, if there is one, goes with the gradients.
-    gradient_bucket(const Calls& comm, std::vector<std::size_t> members, parameter_list& parameters,
+    [[gnu::cold]] gradient_bucket(const Calls& comm, std::vector<std::size_t> members, parameter_list& parameters,
                     const optimizer_options& options, const reduce_options& scales,
                     shared<step_question> question)
         : members_(std::move(members)),
@@ -46,7 +46,7 @@ public:
     }
 
     // **Collective**: the ranks agree on the plan.
-    void make_plan(Calls& comm) {
+    [[gnu::cold]] void make_plan(Calls& comm) {
         if (feedback_) return feedback_->make_plans(comm, op_, scales_);
         if (!wire_) {
             plan_ = comm.plan_gradients(gradients_, op_, scales_, inputs_.get());

@@ -20,7 +20,7 @@ using member_lists = std::vector<std::vector<std::size_t>>;
 // Calls `refuse` with a text for an index of the options that names no parameter. `grouped` has a
 // zero for each parameter.
 template <class Refuse>
-void check_members(std::vector<char> grouped, const optimizer_options& options, Refuse refuse) {
+[[gnu::cold]] void check_members(std::vector<char> grouped, const optimizer_options& options, Refuse refuse) {
     const std::size_t parameters = grouped.size();
     for (const auto& group : options.groups)
         for (const std::size_t i : group) {
@@ -35,7 +35,7 @@ void check_members(std::vector<char> grouped, const optimizer_options& options, 
 
 // Returns the groups of the options, without parameters that do not travel. `grouped` marks the
 // parameters in a group.
-inline member_lists group_members(const parameter_list& parameters,
+[[gnu::cold]] inline member_lists group_members(const parameter_list& parameters,
                                   const optimizer_options& options, std::vector<char>& grouped) {
     member_lists all;
     for (const auto& group : options.groups) {
@@ -51,7 +51,7 @@ inline member_lists group_members(const parameter_list& parameters,
 
 // Fills buckets with the parameters that are in no group, in the order of their reports. Those that
 // may stay unreported have buckets of their own, so that they stop no others.
-inline void fill_buckets(member_lists& all, const parameter_list& parameters,
+[[gnu::cold]] inline void fill_buckets(member_lists& all, const parameter_list& parameters,
                          const std::vector<char>& grouped, std::size_t bucket_bytes,
                          const expected_reports& expected) {
     std::size_t room = 0;
@@ -70,7 +70,7 @@ inline void fill_buckets(member_lists& all, const parameter_list& parameters,
 }
 
 // A bucket takes the place of the gradient in it that is reported last.
-inline void order_by_last_report(member_lists& all, const std::vector<std::size_t>& order) {
+[[gnu::cold]] inline void order_by_last_report(member_lists& all, const std::vector<std::size_t>& order) {
     std::vector<std::int64_t> place(order.size()), last(all.size());
     for (std::size_t k = 0; k < order.size(); ++k) place[order[k]] = std::int64_t(k);
     for (std::size_t b = 0; b < all.size(); ++b)
@@ -83,7 +83,7 @@ inline void order_by_last_report(member_lists& all, const std::vector<std::size_
 }
 
 // Sorts members from the last to the first.
-inline void reverse_order(std::vector<std::size_t>& members) {
+[[gnu::cold]] inline void reverse_order(std::vector<std::size_t>& members) {
     std::vector<std::int64_t> keys;
     for (const std::size_t i : members) keys.push_back(-std::int64_t(i));
     members.clear();
@@ -92,7 +92,7 @@ inline void reverse_order(std::vector<std::size_t>& members) {
 
 // Returns the parameters of each bucket, in the order in which the buckets start. With Adasum no
 // gradient travels.
-inline member_lists bucket_members(const parameter_list& parameters,
+[[gnu::cold]] inline member_lists bucket_members(const parameter_list& parameters,
                                    const optimizer_options& options,
                                    const expected_reports& expected) {
     if (options.op == hvd::adasum) return {};
@@ -109,7 +109,7 @@ inline member_lists bucket_members(const parameter_list& parameters,
 // Returns the bucket that takes a question along: the smallest. Several gradients, and those of a
 // codec, are copied side by side anyway. One by itself would be copied for the question, which only
 // a short one is. It returns the number of buckets if none takes it.
-inline std::size_t bucket_with_question(const member_lists& all, const parameter_list& parameters,
+[[gnu::cold]] inline std::size_t bucket_with_question(const member_lists& all, const parameter_list& parameters,
                                         const optimizer_options& options) {
     constexpr std::size_t is_short = 64 * tuning::KiB;
     std::size_t chosen = all.size(), fewest = std::size_t(-1);

@@ -69,7 +69,7 @@ public:
     // Agrees on the order. `anew` says that this rank has to make its buckets anew. Returns true if
     // a rank has to: then all do. **Collective**.
     template <class Calls>
-    bool agree(Calls& calls, std::size_t parameters, bool anew) {
+    [[gnu::cold]] bool agree(Calls& calls, std::size_t parameters, bool anew) {
         if (!learns_) return anew;
         const reduce_options o{.name = "order of reports"};
         std::vector<std::int64_t> latest = prepare_call(calls, collective::allreduce, o, [&] {
@@ -88,7 +88,7 @@ public:
 
     // Returns the order that the ranks agreed on: by registration, from the last to the first,
     // until they have learnt another one. Those in `may_be_unreported` come last.
-    expected_reports expected(std::size_t parameters,
+    [[gnu::cold]] expected_reports expected(std::size_t parameters,
                               const std::vector<std::size_t>& may_be_unreported) const {
         std::vector<std::int64_t> place = places_;
         place.resize(parameters);
@@ -105,7 +105,7 @@ public:
     }
 
 private:
-    std::vector<std::int64_t> latest_places(std::size_t parameters, bool anew) const {
+    [[gnu::cold]] std::vector<std::int64_t> latest_places(std::size_t parameters, bool anew) const {
         std::vector<std::int64_t> latest = {anew ? 1 : 0, steps_};
         for (std::size_t i = 0; i < parameters; ++i)
             latest.push_back(seen_.empty() ? 0

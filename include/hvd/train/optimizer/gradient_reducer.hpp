@@ -61,7 +61,7 @@ public:
     /// step, unless the ranks agree on something later: on the optimizer's numbers in the first
     /// step and on `checked<>`, on sparse tables, with Adasum and with skip_nonfinite.
     /// @throws hvd::usage_error if the peers step. Nothing has changed then: call `step()`, too.
-    void abandon(std::string_view why = "a rank abandoned its step");
+    [[gnu::cold]] void abandon(std::string_view why = "a rank abandoned its step");
 
     /// Reports that the backward pass has written gradient i, and leaves it alone until the step.
     /// On a device the work that a stream has been given writes it. A bucket whose gradients are
@@ -96,10 +96,11 @@ public:
 protected:
     // `calls` is a communicator, or what stands for it.
     template <class Calls>
-    gradient_reducer(Calls&& calls, optimizer_options options, const backend_abilities& backend);
+    [[gnu::cold]] gradient_reducer(Calls&& calls, optimizer_options options,
+                                   const backend_abilities& backend);
     ~gradient_reducer() = default;
 
-    std::size_t add(registered_parameter p);
+    [[gnu::cold]] std::size_t add(registered_parameter p);
     void add(std::unique_ptr<sparse_table<Steps>> t) { tables_.push_back(std::move(t)); }
     const std::vector<std::unique_ptr<sparse_table<Steps>>>& tables() const { return tables_; }
     bool is_frozen(const sparse_table<Steps>& t) const { return parameters_[t.parameter()].frozen; }
@@ -171,16 +172,16 @@ private:
 
     // The next step begins with a new agreement, which is a single call. That repeats until all
     // ranks are in it.
-    void forget_agreement();
+    [[gnu::cold]] void forget_agreement();
 
-    void reduce_sparse(place behind, bool by_rows);
+    [[gnu::cold]] void reduce_sparse(place behind, bool by_rows);
 
     // Collective if something has changed since the last step.
     void seal();
-    void make_buckets();
+    [[gnu::cold]] void make_buckets();
     // Makes the buckets without their plans, which may fail on this rank alone. Returns false if
     // they are as they were.
-    bool list_buckets(bool anew);
+    [[gnu::cold]] bool list_buckets(bool anew);
     // Does something that the ranks do together. After a failure they agree again.
     template <class F>
     auto or_forget_agreement(F f) {
@@ -219,10 +220,10 @@ private:
     }
 
     void scale_what_stayed(place behind);
-    bool finite_everywhere(double factor, bool mine);
+    [[gnu::cold]] bool finite_everywhere(double factor, bool mine);
     // The step was made: what the rounding of its gradients lost is added to the next ones.
     void keep_residuals();
-    void step_by_adasum(void (*step)(void*, double), void* optimizer, double factor);
+    [[gnu::cold]] void step_by_adasum(void (*step)(void*, double), void* optimizer, double factor);
 
     Steps steps_;
     said_epoch epoch_;
