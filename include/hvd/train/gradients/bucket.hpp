@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -32,7 +31,7 @@ public:
             feedback_ = feedback_on(comm, {members_, parameters, options, std::move(question_)});
             return;
         }
-        inputs_ = std::make_unique<bucket_inputs>(options.check_finite);
+        inputs_ = owner<bucket_inputs>::make(options.check_finite);
         for (const std::size_t i : members_) {
             gradients_.push_back(parameters[i].gradient);
             inputs_->add(parameters[i].gradient, parameters[i].name);
@@ -102,7 +101,7 @@ private:
     std::vector<flat_tensor> gradients_;  // and the answer, if there is a question
     reduce_options scales_;
     shared<step_question> question_;
-    std::unique_ptr<bucket_inputs> inputs_;         // the plan has its address
+    owner<bucket_inputs> inputs_;         // the plan has its address
     std::vector<std::byte> answer_;                 // one element
     gradient_wire wire_;                            // false: the gradients travel as they are
     owner<bucket_feedback<Calls>> feedback_;        // instead of the others

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -101,8 +100,8 @@ protected:
     ~gradient_reducer() = default;
 
     [[gnu::cold]] std::size_t add(registered_parameter p);
-    void add(std::unique_ptr<sparse_table<Steps>> t) { tables_.push_back(std::move(t)); }
-    const std::vector<std::unique_ptr<sparse_table<Steps>>>& tables() const { return tables_; }
+    void add(owner<sparse_table<Steps>> t) { tables_.push_back(std::move(t)); }
+    const std::vector<owner<sparse_table<Steps>>>& tables() const { return tables_; }
     bool is_frozen(const sparse_table<Steps>& t) const { return parameters_[t.parameter()].frozen; }
 
     // Completes the reduction of all gradients. `by_rows` says that the step takes the rows of
@@ -228,7 +227,7 @@ private:
     Steps steps_;
     said_epoch epoch_;
     // whose gradients are reported in rows
-    std::vector<std::unique_ptr<sparse_table<Steps>>> tables_;
+    std::vector<owner<sparse_table<Steps>>> tables_;
     bool changed_ = true;
 };
 

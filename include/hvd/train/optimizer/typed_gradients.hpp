@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -155,7 +154,7 @@ private:
         const std::size_t i =
             add({.kind = parameter_kind::sparse, .columns = columns, .policy = policy}, name, value,
                 gradient);
-        reducer::add(std::make_unique<table_type>(this->steps(), i, table, columns, policy));
+        reducer::add(owner<table_type>::make(this->steps(), i, table, columns, policy));
         return i;
     }
 
