@@ -61,7 +61,7 @@ public:
         return std::size_t(count);
     }
     template <class... Parts>
-    [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const {
+    [[gnu::always_inline, noreturn]] void refuse(const Parts&... parts) const {
         throw usage_error(-1, text("hvd: the copy of a lost rank's object ", parts...));
     }
 

@@ -65,7 +65,7 @@ struct session_traits {
 // steps, and knows if the communicator can go on. It has no types, so that it is compiled once.
 class call_driver : public session {
 public:
-    call_driver(int rank, int size, const communicator_options& options)
+    [[gnu::cold]] call_driver(int rank, int size, const communicator_options& options)
         : session(rank, size, options),
           record_(record_head::calls, rank, size),
           calls_(record_.get()),

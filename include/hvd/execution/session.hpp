@@ -14,7 +14,7 @@ namespace hvd::inline v0::detail {
 // than this. The implementation (call_driver.hpp) is compiled where communicators are made.
 class session : public counted {
 public:
-    session(int rank, int size, const communicator_options& options)
+    [[gnu::cold]] session(int rank, int size, const communicator_options& options)
         : options_(options),
           work_(size),
           rank_(rank),

@@ -6,6 +6,7 @@
 #include <exception>
 #include <type_traits>
 
+#include "../core/lean/function_ref.hpp"
 #include "../platform/clock.hpp"
 #include "comparison.hpp"
 
@@ -44,6 +45,35 @@ concept header_channel = requires(C& channel, const call_header& mine, time_poin
     { channel.exchange_headers(mine, limit) } -> std::same_as<table<call_header>>;
 };
 
+// A channel of any type: the functions of this file are compiled once for all of them.
+class any_channel {
+public:
+    template <header_channel C>
+    any_channel(C& channel)
+        : channel_(const_cast<void*>(static_cast<const void*>(&channel))),
+          rank_(channel.rank()),
+          size_(channel.size()),
+          exchange_([](void* self, const call_header& mine, time_point limit) {
+              return static_cast<C*>(self)->exchange_headers(mine, limit);
+          }) {}
+
+    int rank() const { return rank_; }
+    int size() const { return size_; }
+    table<call_header> exchange_headers(const call_header& mine, time_point limit) const {
+        return exchange_(channel_, mine, limit);
+    }
+
+private:
+    void* channel_;
+    int rank_, size_;
+    table<call_header> (*exchange_)(void*, const call_header&, time_point);
+};
+
+// Takes names and values one after another, as texts. A function with `values` calls it with each,
+// on all ranks in the same order.
+using value_sink = function_ref<void(std::string_view name, std::string_view value)>;
+using named_values = function_ref<void(value_sink)>;
+
 // The header of a call of hvd's own, which moves no data. Ranks find each other by the name.
 inline call_header agreement_header(std::string_view name) {
     call_header mine;
@@ -54,8 +84,8 @@ inline call_header agreement_header(std::string_view name) {
 
 // Shows this rank's header to all ranks, and throws on every rank what the headers make necessary:
 // peer_error if a rank refuses (usage_error on that rank), mismatch_error if headers differ.
-template <header_channel C>
-table<call_header> agree(C& channel, const call_header& mine, time_point limit) {
+[[gnu::cold]] inline table<call_header> agree(any_channel channel, const call_header& mine,
+                                              time_point limit) {
     table<call_header> all = channel.exchange_headers(mine, limit);
     check_headers(channel.rank(), all);
     return all;
@@ -63,8 +93,7 @@ table<call_header> agree(C& channel, const call_header& mine, time_point limit) 
 
 // Runs code that may fail on this rank alone. The header then refuses with the text of the
 // exception, which is returned.
-template <class F>
-std::exception_ptr attempt(call_header& mine, F&& f) {
+inline std::exception_ptr attempt(call_header& mine, function_ref<void()> f) {
     try {
         f();
         return nullptr;
@@ -77,8 +106,7 @@ std::exception_ptr attempt(call_header& mine, F&& f) {
 
 // The failure of this rank goes before everything that the exchange with the others throws, but
 // for failures of earlier calls.
-template <class F>
-void exchange_after(const std::exception_ptr& failure, F&& exchange) {
+inline void exchange_after(const std::exception_ptr& failure, function_ref<void()> exchange) {
     try {
         exchange();
     } catch (const error&) {
@@ -89,17 +117,18 @@ void exchange_after(const std::exception_ptr& failure, F&& exchange) {
 
 // Runs f, which may fail on one rank alone, and gives its result. Where it fails, all ranks throw:
 // the rank that failed its own exception, the others peer_error with its text.
-template <header_channel C, class F>
-[[gnu::cold]] auto run_on_all(C& channel, std::string_view name, time_point limit, F&& f) {
+[[gnu::cold]] inline void run_for_all(any_channel channel, std::string_view name, time_point limit,
+                                      function_ref<void()> f) {
     call_header mine = agreement_header(name);
-    const auto tell = [&](const std::exception_ptr& failure) {
-        exchange_after(failure, [&] { agree(channel, mine, limit); });
-    };
+    exchange_after(attempt(mine, f), [&] { agree(channel, mine, limit); });
+}
+template <class F>
+[[gnu::cold]] auto run_on_all(any_channel channel, std::string_view name, time_point limit, F&& f) {
     if constexpr (std::is_void_v<decltype(f())>) {
-        tell(attempt(mine, f));
+        run_for_all(channel, name, limit, f);
     } else {
         decltype(f()) made{};
-        tell(attempt(mine, [&] { made = f(); }));
+        run_for_all(channel, name, limit, [&] { made = f(); });
         return made;
     }
 }
@@ -109,9 +138,8 @@ constexpr std::size_t most_text = std::size_t(64) << 20;
 
 // The text of every rank, by rank. A text that is longer than a header has room for travels in
 // several.
-template <header_channel C>
-[[gnu::cold]] table<message> texts_of_all(C& channel, std::string_view name, std::string_view mine,
-                                          time_point limit) {
+[[gnu::cold]] inline table<message> texts_of_all(any_channel channel, std::string_view name,
+                                                 std::string_view mine, time_point limit) {
     table<message> texts(static_cast<std::size_t>(channel.size()));
     call_header piece = agreement_header(name);
     piece.count = mine.size();
@@ -136,8 +164,8 @@ struct root_outcome {
     std::exception_ptr exception;
 };
 
-template <header_channel C, class F>
-[[gnu::cold]] root_outcome run_on_root(C& channel, std::string_view name, time_point limit, F&& f) {
+[[gnu::cold]] inline root_outcome run_on_root(any_channel channel, std::string_view name,
+                                              time_point limit, function_ref<void()> f) {
     root_outcome outcome;
     if (channel.rank() == 0) {
         try {
@@ -153,9 +181,9 @@ template <header_channel C, class F>
 }
 
 // Numbers of every rank, those of rank 0 first. A header has room for max_dimensions of them.
-template <header_channel C>
-[[gnu::cold]] table<std::int64_t> numbers_of_all(C& channel, std::string_view name,
-                                                 slice<const std::int64_t> mine, time_point limit) {
+[[gnu::cold]] inline table<std::int64_t> numbers_of_all(any_channel channel, std::string_view name,
+                                                        slice<const std::int64_t> mine,
+                                                        time_point limit) {
     call_header numbers = agreement_header(name);
     numbers.dimensions = std::uint8_t(mine.size());
     for (std::size_t i = 0; i < mine.size(); ++i) numbers.extents[i] = std::uint64_t(mine[i]);
@@ -177,39 +205,41 @@ template <header_channel C>
     return all;
 }
 
-// A hash of named values: `values` is a function that calls its argument with each name and value.
-template <class Values>
-[[gnu::cold]] std::uint64_t content_of_values(Values&& values) {
+// A hash of named values.
+[[gnu::cold]] inline std::uint64_t content_of_values(named_values values) {
     hash content;
-    values([&](std::string_view name, std::string_view value) { content.add(name).add(value); });
+    const auto add = [&](std::string_view name, std::string_view value) {
+        content.add(name).add(value);
+    };
+    values(add);
     return content.value();
 }
 
 // Agrees on values that all ranks must have alike. `mine` is the header of the agreement, whose
 // content is a hash of the values. If these differ, all ranks throw mismatch_error with the name of
-// the first value that does, and with the value of each rank. `values` calls its argument with each
-// name and value, on all ranks in the same order; it is asked only where there is a difference.
-template <header_channel C, class Values>
-[[gnu::cold]] table<call_header> agree_on(C& channel, const call_header& mine, time_point limit,
-                                          Values&& values) {
+// the first value that does, and with the value of each rank. `values` is asked only where there is
+// a difference.
+[[gnu::cold]] inline table<call_header> agree_on(any_channel channel, const call_header& mine,
+                                                 time_point limit, named_values values) {
     table<call_header> all = agree(channel, mine, limit);
     bool equal = true;
     for (const call_header& h : all) equal = equal && h.content == all[0].content;
     if (equal) [[likely]]
         return all;
-    values([&](std::string_view name, std::string_view value) {
+    const auto compare = [&](std::string_view name, std::string_view value) {
         require_equal(channel.rank(), mine.label(), name,
                       texts_of_all(channel, mine.label(), value, limit));
-    });
+    };
+    values(compare);
     throw_difference(channel.rank(), slice<const call_header>(all), field::content);
 }
 
 // The same after `make`, which completes the header, and makes what the calls that follow need. It
 // may fail on this rank alone. Then no rank makes those calls: this one throws its exception, the
 // others peer_error with its text.
-template <header_channel C, class Make, class Values>
-[[gnu::cold]] table<call_header> agree_on(C& channel, call_header& mine, time_point limit,
-                                          Make&& make, Values&& values) {
+[[gnu::cold]] inline table<call_header> agree_on(any_channel channel, call_header& mine,
+                                                 time_point limit, function_ref<void()> make,
+                                                 named_values values) {
     table<call_header> all;
     const std::exception_ptr failure = attempt(mine, make);
     exchange_after(failure, [&] { all = agree_on(channel, mine, limit, values); });
@@ -217,32 +247,39 @@ template <header_channel C, class Make, class Values>
 }
 
 // The same with a hash of the values as content.
-template <header_channel C, class Values>
-[[gnu::cold]] table<call_header> agree_on_values(C& channel, std::string_view name,
-                                                 time_point limit, Values&& values) {
+[[gnu::cold]] inline table<call_header> agree_on_values(any_channel channel, std::string_view name,
+                                                        time_point limit, named_values values) {
     call_header mine = agreement_header(name);
     return agree_on(
         channel, mine, limit, [&] { mine.content = content_of_values(values); }, values);
 }
 
 // This rank refuses by itself; its peers know nothing of it. -1 stands for code that knows no rank.
+[[gnu::cold, gnu::noinline, noreturn]] inline void refuse_for(int rank, text_parts parts) {
+    const message why = joined(parts);
+    if (rank < 0) throw usage_error(rank, text("hvd: ", why));
+    throw usage_error(rank, text("hvd: rank ", rank, ": ", why));
+}
 template <class... Parts>
-[[gnu::cold, noreturn]] void refuse(int rank, const Parts&... parts) {
-    if (rank < 0) throw usage_error(rank, text("hvd: ", parts...));
-    throw usage_error(rank, text("hvd: rank ", rank, ": ", parts...));
+[[gnu::always_inline, noreturn]] inline void refuse(int rank, const Parts&... parts) {
+    refuse_for(rank, {text_part(parts)...});
 }
 
 // This rank refuses a call that its peers make. The refusal takes the place of the call, so that
 // the order of calls is kept, and the peers throw peer_error with the reason.
-template <header_channel C, class... Parts>
-[[gnu::cold, noreturn]] void refuse_call(C& channel, const Parts&... parts) {
+template <header_channel C>
+[[gnu::cold, gnu::noinline, noreturn]] void refuse_call_for(C& channel, text_parts parts) {
     message why;
     call_header mine = agreement_header("a refusal");
-    const std::exception_ptr no_text = attempt(mine, [&] { why = text("hvd: ", parts...); });
+    const std::exception_ptr no_text = attempt(mine, [&] { why = text("hvd: ", joined(parts)); });
     mine.refuse(why);
     exchange_after(no_text, [&] { channel.post_refusal(mine, never); });
     // a channel that compares no calls has told nobody
     throw usage_error(channel.rank(), text(why, " (rank ", channel.rank(), ")"));
+}
+template <header_channel C, class... Parts>
+[[gnu::always_inline, noreturn]] inline void refuse_call(C& channel, const Parts&... parts) {
+    refuse_call_for(channel, {text_part(parts)...});
 }
 
 }  // namespace hvd::inline v0::detail

@@ -29,7 +29,7 @@ auto& channel_of(Comm& comm) {
 // This rank refuses a call that its peers make.
 template <class Comm, class... Parts>
     requires requires { typename Comm::backend_type; }
-[[gnu::cold, noreturn]] void refuse_call(Comm& comm, const Parts&... parts) {
+[[gnu::always_inline, noreturn]] inline void refuse_call(Comm& comm, const Parts&... parts) {
     refuse_call(channel_of(comm), parts...);
 }
 
@@ -52,14 +52,18 @@ auto prepare_call(Comm& comm, collective kind, const Options& o, F make) {
 // **Collective**. Agrees on values that all ranks must have alike. `make` gives the header a hash
 // of them as content, and this rank's number as count. It also makes what the next calls need: if
 // it fails on one rank, no rank makes them. Returns the sum of the ranks' numbers.
-template <class Comm, class Make, class Values>
-std::uint64_t agree_after(Comm& comm, const char* name, Make&& make, Values&& values) {
+[[gnu::cold]] inline std::uint64_t agree_on_channel(any_channel channel, const char* name,
+                                                    function_ref<void(call_header&)> make,
+                                                    named_values values) {
     call_header mine = agreement_header(name);
     std::uint64_t total = 0;
-    for (const call_header& h :
-         agree_on(channel_of(comm), mine, never, [&] { make(mine); }, values))
+    for (const call_header& h : agree_on(channel, mine, never, [&] { make(mine); }, values))
         total += h.count;
     return total;
+}
+template <class Comm, class Make, class Values>
+std::uint64_t agree_after(Comm& comm, const char* name, Make&& make, Values&& values) {
+    return agree_on_channel(channel_of(comm), name, make, values);
 }
 
 // **Collective**. The same for values that are compared so rarely that a hash of their texts does.

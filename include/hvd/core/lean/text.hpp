@@ -70,65 +70,70 @@ private:
     bool is_fixed_ = false;
 };
 
-// A part of a message. Its text does not depend on the locale.
+// A part of a message. Its text does not depend on the locale. A number is written only when the
+// message is joined, so that a part is two words, and a list of parts costs its function little.
 class text_part {
 public:
-    text_part(std::string_view text) : outside_(text) {}
-    text_part(const char* text) : outside_(text) {}
-    text_part(const message& text) : outside_(text) {}
-    [[gnu::cold, gnu::noinline]] text_part(double number)
-        : length_(std::size_t(std::to_chars(digits_, digits_ + sizeof digits_, number).ptr -
-                              digits_)) {}
+    text_part(std::string_view text) : data_(text.data()), size_(text.size()) {}
+    text_part(const char* text) : text_part(std::string_view(text)) {}
+    text_part(const message& text) : text_part(std::string_view(text)) {}
+    text_part(double number) : real_(number), size_(is_real) {}
 
     template <class N>
         requires std::is_integral_v<N>
-    text_part(N number) : text_part(wide(number), std::is_signed_v<N>) {}
+    text_part(N number)
+        : bits_(static_cast<std::conditional_t<std::is_signed_v<N>, long long, unsigned long long>>(
+              number)),
+          size_(std::is_signed_v<N> ? is_signed : is_unsigned) {}
 
-    std::string_view view() const {
-        return length_ > 0 ? std::string_view(digits_, length_) : outside_;
+    // The text, which may lie in `digits`.
+    [[gnu::cold, gnu::noinline]] std::string_view view(char (&digits)[32]) const {
+        char* const end = digits + sizeof digits;
+        if (size_ < is_real) return {data_, size_};
+        const auto written = size_ == is_real     ? std::to_chars(digits, end, real_)
+                             : size_ == is_signed ? std::to_chars(digits, end, static_cast<long long>(bits_))
+                                                  : std::to_chars(digits, end, bits_);
+        return {digits, std::size_t(written.ptr - digits)};
     }
 
 private:
-    template <class N>
-    static unsigned long long wide(N number) {
-        return static_cast<unsigned long long>(
-            static_cast<std::conditional_t<std::is_signed_v<N>, long long, unsigned long long>>(
-                number));
-    }
-    [[gnu::cold, gnu::noinline]] text_part(unsigned long long bits, bool is_signed) {
-        char* const end = digits_ + sizeof digits_;
-        length_ = std::size_t((is_signed ? std::to_chars(digits_, end, static_cast<long long>(bits))
-                                         : std::to_chars(digits_, end, bits))
-                                  .ptr -
-                              digits_);
-    }
-
-    std::string_view outside_;
-    std::size_t length_ = 0;
-    char digits_[32];
+    // Sizes that no text has.
+    static constexpr std::size_t is_unsigned = std::size_t(-1), is_signed = std::size_t(-2),
+                                 is_real = std::size_t(-3);
+    union {
+        const char* data_;
+        unsigned long long bits_;
+        double real_;
+    };
+    std::size_t size_;
 };
 
-[[gnu::cold, gnu::noinline]] inline message joined(std::initializer_list<text_part> parts) {
+using text_parts = std::initializer_list<text_part>;
+
+[[gnu::cold, gnu::noinline]] inline message joined(text_parts parts) {
     message whole;
-    for (const text_part& part : parts) whole += part.view();
+    char digits[32];
+    for (const text_part& part : parts) whole += part.view(digits);
     return whole;
 }
 
+// This and the other functions of any number of parts are always inlined: one that is compiled for
+// each list of types would cost more than the list.
 template <class... Parts>
-[[gnu::cold]] message text(const Parts&... parts) {
+[[gnu::always_inline]] inline message text(const Parts&... parts) {
     return joined({text_part(parts)...});
 }
 
 // The text, or the literal if there is no memory for the text.
-[[gnu::cold, gnu::noinline]] inline message joined_or(
-    const char* literal, std::initializer_list<text_part> parts) noexcept try {
+[[gnu::cold, gnu::noinline]] inline message joined_or(const char* literal,
+                                                      text_parts parts) noexcept try {
     return joined(parts);
 } catch (...) {
     return message::fixed(literal);
 }
 
 template <class... Parts>
-[[gnu::cold]] message text_or(const char* literal, const Parts&... parts) noexcept {
+[[gnu::always_inline]] inline message text_or(const char* literal, const Parts&... parts) noexcept {
     return joined_or(literal, {text_part(parts)...});
 }
 
@@ -143,10 +148,11 @@ void store(char (&field)[N], std::string_view value) {
 }
 // The same with the parts of a text, which needs no memory.
 template <std::size_t N>
-void store_parts(char (&field)[N], std::initializer_list<text_part> parts) {
+void store_parts(char (&field)[N], text_parts parts) {
     std::size_t n = 0;
+    char digits[32];
     for (const text_part& part : parts) {
-        const std::string_view fits = part.view().substr(0, N - 1 - n);
+        const std::string_view fits = part.view(digits).substr(0, N - 1 - n);
         if (!fits.empty()) std::memcpy(field + n, fits.data(), fits.size());
         n += fits.size();
     }

@@ -110,7 +110,7 @@ public:
     bool tells_peers() const { return session_->compares(reduction_); }
 
     template <class... Parts>
-    [[gnu::cold, noreturn]] void refuse(const Parts&... parts) {
+    [[gnu::always_inline, noreturn]] void refuse(const Parts&... parts) {
         refuse_call(calls_, parts...);
     }
 

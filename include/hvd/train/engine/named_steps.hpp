@@ -66,7 +66,7 @@ public:
     static void scale(const flat_tensor& t, double factor, place) { t.scale(factor); }
 
     template <class... Parts>
-    [[gnu::cold, noreturn]] void refuse(const Parts&... parts) {
+    [[gnu::always_inline, noreturn]] void refuse(const Parts&... parts) {
         detail::refuse(rank(), parts...);
     }
 

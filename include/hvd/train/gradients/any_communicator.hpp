@@ -53,6 +53,43 @@ private:
     shared<detail::session> session_;
 };
 
+// The maximum of few numbers over the ranks. They are reduced by plain code, which gives the same
+// bits, so that no kernels are compiled for them.
+template <class T>
+struct few_maxima : call {
+    few_maxima(std::span<T> numbers, const reduce_options& o)
+        : call(collective::allreduce, o.name) {
+        describe(view(numbers.data(), numbers.size()));
+        describe_operation(op, hvd::max, 1, 1);
+        op.in = op.out = reinterpret_cast<std::byte*>(numbers.data());
+        group_ = {[](const reduce_args& args) {
+                      reduce_plain<T, op::max>(args, 0, args.count, args.out);
+                  },
+                  op.callable,
+                  sizeof(T),
+                  0,
+                  numbers.size(),
+                  nullptr,
+                  dtype_traits<T>::id,
+                  false};
+        op.groups = &group_;
+        op.group_count = 1;
+    }
+
+private:
+    reduction_group group_;
+};
+
+template <class Calls, class T>
+void reduce_maxima(Calls& calls, std::span<T> numbers, const reduce_options& o) {
+    if constexpr (std::is_same_v<Calls, any_communicator>) {
+        few_maxima<T> call(numbers, o);
+        run_call(calls, call, o);
+    } else {
+        calls.allreduce(view(numbers.data(), numbers.size()), max, o);
+    }
+}
+
 // A reduction that is made again and again: a plan of a communicator, or a tensor of an engine.
 template <class Calls>
 using plan_of = decltype(std::declval<Calls&>().plan_gradients({}, hvd::sum, {}));

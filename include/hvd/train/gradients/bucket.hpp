@@ -2,8 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -22,7 +20,7 @@ template <class Calls>
 class gradient_bucket {
 public:
     // Makes the memory of the bucket. A question, if there is one, goes with the gradients.
-    gradient_bucket(const Calls& comm, std::vector<std::size_t> members, parameter_list& parameters,
+    [[gnu::cold]] gradient_bucket(const Calls& comm, std::vector<std::size_t> members, parameter_list& parameters,
                     const optimizer_options& options, const reduce_options& scales,
                     shared<step_question> question)
         : members_(std::move(members)),
@@ -30,10 +28,10 @@ public:
           scales_(scales),
           question_(std::move(question)) {
         if (options.codec.keeps_residual()) {
-            feedback_.emplace(comm, members_, parameters, options, std::move(question_));
+            feedback_ = feedback_on(comm, {members_, parameters, options, std::move(question_)});
             return;
         }
-        inputs_ = std::make_unique<bucket_inputs>(options.check_finite);
+        inputs_ = owner<bucket_inputs>::make(options.check_finite);
         for (const std::size_t i : members_) {
             gradients_.push_back(parameters[i].gradient);
             inputs_->add(parameters[i].gradient, parameters[i].name);
@@ -47,7 +45,7 @@ public:
     }
 
     // **Collective**: the ranks agree on the plan.
-    void make_plan(Calls& comm) {
+    [[gnu::cold]] void make_plan(Calls& comm) {
         if (feedback_) return feedback_->make_plans(comm, op_, scales_);
         if (!wire_) {
             plan_ = comm.plan_gradients(gradients_, op_, scales_, inputs_.get());
@@ -103,10 +101,10 @@ private:
     std::vector<flat_tensor> gradients_;  // and the answer, if there is a question
     reduce_options scales_;
     shared<step_question> question_;
-    std::unique_ptr<bucket_inputs> inputs_;         // the plan has its address
+    owner<bucket_inputs> inputs_;         // the plan has its address
     std::vector<std::byte> answer_;                 // one element
     gradient_wire wire_;                            // false: the gradients travel as they are
-    std::optional<feedback_wire<Calls>> feedback_;  // instead of the others
+    owner<bucket_feedback<Calls>> feedback_;        // instead of the others
     plan_of<Calls> plan_;
     request running_;
 };

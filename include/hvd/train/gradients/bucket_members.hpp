@@ -2,10 +2,11 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <algorithm>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "../../core/lean/order.hpp"
 #include "../../core/tuning.hpp"
 #include "../agreement.hpp"
 #include "options.hpp"
@@ -19,7 +20,7 @@ using member_lists = std::vector<std::vector<std::size_t>>;
 // Calls `refuse` with a text for an index of the options that names no parameter. `grouped` has a
 // zero for each parameter.
 template <class Refuse>
-void check_members(std::vector<char> grouped, const optimizer_options& options, Refuse refuse) {
+[[gnu::cold]] void check_members(std::vector<char> grouped, const optimizer_options& options, Refuse refuse) {
     const std::size_t parameters = grouped.size();
     for (const auto& group : options.groups)
         for (const std::size_t i : group) {
@@ -34,7 +35,7 @@ void check_members(std::vector<char> grouped, const optimizer_options& options, 
 
 // Returns the groups of the options, without parameters that do not travel. `grouped` marks the
 // parameters in a group.
-inline member_lists group_members(const parameter_list& parameters,
+[[gnu::cold]] inline member_lists group_members(const parameter_list& parameters,
                                   const optimizer_options& options, std::vector<char>& grouped) {
     member_lists all;
     for (const auto& group : options.groups) {
@@ -50,7 +51,7 @@ inline member_lists group_members(const parameter_list& parameters,
 
 // Fills buckets with the parameters that are in no group, in the order of their reports. Those that
 // may stay unreported have buckets of their own, so that they stop no others.
-inline void fill_buckets(member_lists& all, const parameter_list& parameters,
+[[gnu::cold]] inline void fill_buckets(member_lists& all, const parameter_list& parameters,
                          const std::vector<char>& grouped, std::size_t bucket_bytes,
                          const expected_reports& expected) {
     std::size_t room = 0;
@@ -69,21 +70,29 @@ inline void fill_buckets(member_lists& all, const parameter_list& parameters,
 }
 
 // A bucket takes the place of the gradient in it that is reported last.
-inline void order_by_last_report(member_lists& all, const std::vector<std::size_t>& order) {
-    std::vector<std::size_t> place(order.size());
-    for (std::size_t k = 0; k < order.size(); ++k) place[order[k]] = k;
-    const auto last = [&](const std::vector<std::size_t>& members) {
-        std::size_t latest = 0;
-        for (const std::size_t i : members) latest = std::max(latest, place[i]);
-        return latest;
-    };
-    std::sort(all.begin(), all.end(),
-              [&](const auto& a, const auto& b) { return last(a) < last(b); });
+[[gnu::cold]] inline void order_by_last_report(member_lists& all, const std::vector<std::size_t>& order) {
+    std::vector<std::int64_t> place(order.size()), last(all.size());
+    for (std::size_t k = 0; k < order.size(); ++k) place[order[k]] = std::int64_t(k);
+    for (std::size_t b = 0; b < all.size(); ++b)
+        for (const std::size_t i : all[b])
+            if (place[i] > last[b]) last[b] = place[i];
+    member_lists ordered(all.size());
+    std::size_t next = 0;
+    for (const std::size_t b : ascending(last)) ordered[next++].swap(all[b]);
+    all.swap(ordered);
+}
+
+// Sorts members from the last to the first.
+[[gnu::cold]] inline void reverse_order(std::vector<std::size_t>& members) {
+    std::vector<std::int64_t> keys;
+    for (const std::size_t i : members) keys.push_back(-std::int64_t(i));
+    members.clear();
+    for (const std::size_t k : ascending(keys)) members.push_back(std::size_t(-keys[k]));
 }
 
 // Returns the parameters of each bucket, in the order in which the buckets start. With Adasum no
 // gradient travels.
-inline member_lists bucket_members(const parameter_list& parameters,
+[[gnu::cold]] inline member_lists bucket_members(const parameter_list& parameters,
                                    const optimizer_options& options,
                                    const expected_reports& expected) {
     if (options.op == hvd::adasum) return {};
@@ -92,9 +101,7 @@ inline member_lists bucket_members(const parameter_list& parameters,
     const std::size_t groups = all.size();
     fill_buckets(all, parameters, grouped, options.bucket_bytes, expected);
     // Reports that change places inside a bucket change nothing.
-    for (std::size_t b = groups; b < all.size(); ++b)
-        std::sort(all[b].begin(), all[b].end(),
-                  [](std::size_t one, std::size_t other) { return one > other; });
+    for (std::size_t b = groups; b < all.size(); ++b) reverse_order(all[b]);
     order_by_last_report(all, expected.order);
     return all;
 }
@@ -102,7 +109,7 @@ inline member_lists bucket_members(const parameter_list& parameters,
 // Returns the bucket that takes a question along: the smallest. Several gradients, and those of a
 // codec, are copied side by side anyway. One by itself would be copied for the question, which only
 // a short one is. It returns the number of buckets if none takes it.
-inline std::size_t bucket_with_question(const member_lists& all, const parameter_list& parameters,
+[[gnu::cold]] inline std::size_t bucket_with_question(const member_lists& all, const parameter_list& parameters,
                                         const optimizer_options& options) {
     constexpr std::size_t is_short = 64 * tuning::KiB;
     std::size_t chosen = all.size(), fewest = std::size_t(-1);

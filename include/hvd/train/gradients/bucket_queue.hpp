@@ -20,13 +20,13 @@ public:
     std::size_t size() const { return buckets_.size(); }
     std::size_t started() const { return started_; }
 
-    member_lists members() const {
+    [[gnu::cold]] member_lists members() const {
         member_lists all;
         for (const auto& bucket : buckets_) all.push_back(bucket.members());
         return all;
     }
 
-    void add(Bucket&& bucket) {
+    [[gnu::cold]] void add(Bucket&& bucket) {
         buckets_.push_back(std::move(bucket));
         place_members(buckets_.size() - 1);
     }
@@ -35,7 +35,7 @@ public:
         for (auto& bucket : buckets_) bucket.begin_epoch(epoch);
     }
 
-    void clear() {
+    [[gnu::cold]] void clear() {
         buckets_.clear();
         places_.clear();
         started_ = 0;

@@ -7,11 +7,9 @@
 #include <string_view>
 
 #include "../../core/concepts.hpp"
-#include "../../fusion/codec.hpp"
 #include "../../kernel/pack.hpp"
 #include "../../kernel/reduce.hpp"
 #include "../tensors.hpp"
-#include "options.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -32,22 +30,8 @@ struct element_kind {
     double (*get)(const std::byte* one);
     void (*to_doubles)(const std::byte* from, std::size_t n, double factor, double* to);
     void (*from_doubles)(const double* from, std::size_t n, double factor, std::byte* to);
-    // Between the elements and floats, or the 16-bit floats of a codec, with a factor.
     void (*to_floats)(const std::byte* from, std::size_t n, float* to);
-    void (*encode)(gradient_codec, const std::byte* from, std::size_t n, std::byte* to,
-                   double factor);
-    void (*decode)(gradient_codec, const std::byte* from, std::size_t n, std::byte* to,
-                   double factor);
-    // Adds to each loss what a float loses that becomes an element. Null where that is nothing.
-    void (*add_losses)(gradient_codec, const std::byte* from, std::size_t n, float* losses);
 };
-
-// Calls f with a 16-bit float of the codec's type. It is not called without a codec.
-template <class F>
-void with_half(gradient_codec codec, F f) {
-    if (codec.travels_as<float16>()) f(float16(0.0f));
-    if (codec.travels_as<bfloat16>()) f(bfloat16(0.0f));
-}
 
 // The functions of the elements that are T.
 template <class T>
@@ -94,43 +78,6 @@ struct elements_of_type {
         for (std::size_t i = 0; i < n; ++i) to[i] = static_cast<float>(as_double(of(from)[i]));
     }
 
-    // A codec of fusion/ writes and reads floats, and scales in the same pass. Other elements are
-    // converted one by one.
-    static void encode(gradient_codec codec, const std::byte* from, std::size_t n, std::byte* to,
-                       double factor) {
-        with_half(codec, [&]<class Half>(Half) {
-            Half* const halves = reinterpret_cast<Half*>(to);
-            if constexpr (std::is_same_v<T, float>)
-                codec::cast_t<Half>::encode(of(from), n, halves, factor);
-            else
-                for (std::size_t i = 0; i < n; ++i)
-                    halves[i] = Half(float(as_double(of(from)[i]) * factor));
-        });
-    }
-    static void decode(gradient_codec codec, const std::byte* from, std::size_t n, std::byte* to,
-                       double factor) {
-        with_half(codec, [&]<class Half>(Half) {
-            const Half* const halves = reinterpret_cast<const Half*>(from);
-            if constexpr (std::is_same_v<T, float>)
-                codec::cast_t<Half>::decode(halves, n, of(to), factor);
-            else
-                for (std::size_t i = 0; i < n; ++i)
-                    of(to)[i] = from_double<T>(double(float(halves[i])) * factor);
-        });
-    }
-
-    static void add_losses(gradient_codec codec, const std::byte* from, std::size_t n,
-                           float* losses) {
-        with_half(codec, [&]<class Half>(Half) {
-            const Half* const halves = reinterpret_cast<const Half*>(from);
-            for (std::size_t i = 0; i < n; ++i) {
-                const float sent = float(halves[i]);
-                const float lost = sent - float(as_double(from_double<T>(sent)));
-                if (is_finite(lost)) losses[i] += lost;
-            }
-        });
-    }
-
     static constexpr element_kind kind = {.id = dtype_traits<T>::id,
                                           .bytes = sizeof(T),
                                           .name = dtype_name<T>(),
@@ -145,10 +92,7 @@ struct elements_of_type {
                                           .get = &get,
                                           .to_doubles = &to_doubles,
                                           .from_doubles = &from_doubles,
-                                          .to_floats = &to_floats,
-                                          .encode = &encode,
-                                          .decode = &decode,
-                                          .add_losses = sizeof(T) == 2 ? &add_losses : nullptr};
+                                          .to_floats = &to_floats};
 };
 
 // A tensor without gaps on the host or on a device.

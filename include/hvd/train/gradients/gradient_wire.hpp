@@ -48,22 +48,21 @@ public:
         return {reinterpret_cast<Half*>(halves_.data()), {halves_.size()}};
     }
     flat_tensor tensor() {
-        flat_tensor halves;
-        with_half(codec_, [&]<class Half>(Half) { halves = flat_tensor(as<Half>()); });
-        return halves;
+        return {reinterpret_cast<std::byte*>(halves_.data()), halves_.size(),
+                *codec_.functions().halves};
     }
 
     void encode(const std::vector<flat_tensor>& gradients, double scale) {
         auto* to = reinterpret_cast<std::byte*>(halves_.data());
         for (const flat_tensor& g : gradients) {
-            g.kind().encode(codec_, g.data(), g.size(), to, scale);
+            encode_elements(codec_.functions(), g.kind(), g.data(), g.size(), to, scale);
             to += g.size() * sizeof(std::uint16_t);
         }
     }
     void decode(const std::vector<flat_tensor>& gradients, double scale) const {
         auto* from = reinterpret_cast<const std::byte*>(halves_.data());
         for (const flat_tensor& g : gradients) {
-            g.kind().decode(codec_, from, g.size(), g.data(), scale);
+            decode_elements(codec_.functions(), g.kind(), from, g.size(), g.data(), scale);
             from += g.size() * sizeof(std::uint16_t);
         }
     }

@@ -4,14 +4,38 @@
 
 #include "../../standard.hpp"  // first: an older standard is told at once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "../../core/op.hpp"
-#include "../../fusion/codec.hpp"
+#include "../../core/lean/handles.hpp"
+#include "wire_codec.hpp"
 
 namespace hvd::inline v0 {
+
+namespace detail {
+
+// Code behind options that most programs do not use. An option that names it has the address of the
+// code, so that all other programs do not compile it. feedback_wire.hpp and adasum_step.hpp have
+// the bodies. An engine and devices, of which fewer programs have one, compile theirs always.
+class any_communicator;
+template <class Calls>
+class bucket_feedback;
+struct feedback_arguments;
+using feedback_maker = owner<bucket_feedback<any_communicator>> (*)(const any_communicator&,
+                                                                    const feedback_arguments&);
+template <class = void>
+owner<bucket_feedback<any_communicator>> make_feedback(const any_communicator&,
+                                                       const feedback_arguments&);
+
+struct withheld_arguments;
+using withheld_stepper = void (*)(any_communicator&, const withheld_arguments&);
+template <class Calls>
+void step_by_adasum(Calls&, const withheld_arguments&);
+
+}  // namespace detail
 
 /// The way in which the ranks' gradients become one: `hvd::average`, `hvd::sum`, or `hvd::adasum`,
 /// with which each rank steps by itself and Adasum combines the changes of the parameters.
@@ -19,11 +43,13 @@ class gradient_op {
 public:
     constexpr gradient_op(op::average) : id_(op::average::id) {}
     constexpr gradient_op(op::sum) : id_(op::sum::id) {}
-    constexpr gradient_op(op::adasum) : id_(op::adasum::id) {}
+    template <std::same_as<op::adasum> Op>
+    constexpr gradient_op(Op)
+        : id_(Op::id), by_adasum_(&detail::step_by_adasum<detail::any_communicator>) {}
 
     // Another operation.
     template <class Op>
-        requires requires { Op::id; }
+        requires requires { Op::id; } && (!std::same_as<Op, op::adasum>)
     constexpr gradient_op(Op) : id_(0) {
         static_assert(Op::id < 0,
                       "hvd: gradients are reduced by hvd::average, hvd::sum or "
@@ -32,15 +58,20 @@ public:
 
     /// The name of the operation.
     constexpr const char* name() const { return detail::op_names[id_]; }
-    friend constexpr bool operator==(gradient_op, gradient_op) = default;
+    friend constexpr bool operator==(gradient_op a, gradient_op b) { return a.id_ == b.id_; }
+
+    // For hvd: a step of an optimizer on a communicator of the host, with Adasum.
+    constexpr detail::withheld_stepper by_adasum() const { return by_adasum_; }
 
 private:
     int id_;
+    detail::withheld_stepper by_adasum_ = nullptr;
 };
 
 class gradient_codec;
 namespace codec {
-constexpr gradient_codec error_feedback(gradient_codec);
+template <std::same_as<gradient_codec> Codec>
+constexpr Codec error_feedback(Codec);
 }  // namespace codec
 
 /// The element type of floating-point gradients while they travel: `hvd::codec::none`,
@@ -52,10 +83,13 @@ class gradient_codec {
 public:
     constexpr gradient_codec(codec::none_t) {}
     template <class To>
-    constexpr gradient_codec(codec::cast_t<To>) : id_(dtype_traits<To>::id) {}
+    constexpr gradient_codec(codec::cast_t<To>)
+        : id_(dtype_traits<To>::id), functions_(&detail::wire_codec_of<To>::functions) {}
     template <class To>
     constexpr gradient_codec(codec::error_feedback_t<codec::cast_t<To>>)
-        : id_(dtype_traits<To>::id), keeps_residual_(true) {}
+        : gradient_codec(codec::cast_t<To>()) {
+        feedback_ = &detail::make_feedback<>;
+    }
 
     /// True if gradients travel as this type.
     template <class Half>
@@ -63,25 +97,34 @@ public:
         return id_ == dtype_traits<Half>::id;
     }
     /// True with `error_feedback`.
-    constexpr bool keeps_residual() const { return keeps_residual_; }
+    constexpr bool keeps_residual() const { return feedback_ != nullptr; }
     /// The name of the codec.
     constexpr const char* name() const {
         if (id_ == dtype::user) return "none";
-        if (id_ == dtype::float16) return keeps_residual_ ? "float16 with feedback" : "float16";
-        return keeps_residual_ ? "bfloat16 with feedback" : "bfloat16";
+        if (id_ == dtype::float16) return keeps_residual() ? "float16 with feedback" : "float16";
+        return keeps_residual() ? "bfloat16 with feedback" : "bfloat16";
     }
-    friend constexpr bool operator==(gradient_codec, gradient_codec) = default;
+    friend constexpr bool operator==(gradient_codec a, gradient_codec b) {
+        return a.id_ == b.id_ && a.keeps_residual() == b.keeps_residual();
+    }
+
+    // For hvd: the functions of a codec that is not none, and those of its error feedback.
+    constexpr const detail::wire_codec& functions() const { return *functions_; }
+    constexpr detail::feedback_maker feedback() const { return feedback_; }
 
 private:
-    friend constexpr gradient_codec codec::error_feedback(gradient_codec);
+    template <std::same_as<gradient_codec> Codec>
+    friend constexpr Codec codec::error_feedback(Codec);
 
     dtype id_ = dtype::user;  // none
-    bool keeps_residual_ = false;
+    const detail::wire_codec* functions_ = nullptr;
+    detail::feedback_maker feedback_ = nullptr;
 };
 
 /// The same for a codec that is chosen at run time. `none` loses nothing and stays as it is.
-constexpr gradient_codec codec::error_feedback(gradient_codec codec) {
-    codec.keeps_residual_ = codec.id_ != dtype::user;
+template <std::same_as<gradient_codec> Codec>
+constexpr Codec codec::error_feedback(Codec codec) {
+    if (codec.id_ != dtype::user) codec.feedback_ = &hvd::detail::make_feedback<>;
     return codec;
 }
 

@@ -2,12 +2,13 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "../../core/lean/order.hpp"
 #include "../../core/op.hpp"
 #include "../agreement.hpp"
+#include "any_communicator.hpp"
 #include "options.hpp"
 
 namespace hvd::inline v0::detail {
@@ -68,14 +69,14 @@ public:
     // Agrees on the order. `anew` says that this rank has to make its buckets anew. Returns true if
     // a rank has to: then all do. **Collective**.
     template <class Calls>
-    bool agree(Calls& calls, std::size_t parameters, bool anew) {
+    [[gnu::cold]] bool agree(Calls& calls, std::size_t parameters, bool anew) {
         if (!learns_) return anew;
         const reduce_options o{.name = "order of reports"};
         std::vector<std::int64_t> latest = prepare_call(calls, collective::allreduce, o, [&] {
             places_.reserve(parameters);
             return latest_places(parameters, anew);
         });
-        calls.allreduce(latest, max, o);
+        reduce_maxima(calls, std::span(latest), o);
         const bool all_anew = latest[0] != 0;
         places_.assign(latest.begin() + 2, latest.end());
         const bool learnt = parameters > 0 && places_[0] > 0;
@@ -87,24 +88,24 @@ public:
 
     // Returns the order that the ranks agreed on: by registration, from the last to the first,
     // until they have learnt another one. Those in `may_be_unreported` come last.
-    expected_reports expected(std::size_t parameters,
+    [[gnu::cold]] expected_reports expected(std::size_t parameters,
                               const std::vector<std::size_t>& may_be_unreported) const {
         std::vector<std::int64_t> place = places_;
         place.resize(parameters);
         const auto last = std::int64_t(parameters) + 1;
         for (const std::size_t i : may_be_unreported) place[i] = last;
         expected_reports all;
+        std::vector<std::int64_t> from_last;  // to the first: the order of equal places
         for (std::size_t i = parameters; i-- > 0;) {
-            all.order.push_back(i);
+            from_last.push_back(place[i]);
             if (place[i] < last) ++all.reported;
         }
-        std::stable_sort(all.order.begin(), all.order.end(),
-                         [&](std::size_t a, std::size_t b) { return place[a] < place[b]; });
+        for (const std::size_t k : ascending(from_last)) all.order.push_back(parameters - 1 - k);
         return all;
     }
 
 private:
-    std::vector<std::int64_t> latest_places(std::size_t parameters, bool anew) const {
+    [[gnu::cold]] std::vector<std::int64_t> latest_places(std::size_t parameters, bool anew) const {
         std::vector<std::int64_t> latest = {anew ? 1 : 0, steps_};
         for (std::size_t i = 0; i < parameters; ++i)
             latest.push_back(seen_.empty() ? 0

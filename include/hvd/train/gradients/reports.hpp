@@ -94,7 +94,7 @@ protected:
     int rank() const { return rank_; }
 
     template <class... Parts>
-    [[gnu::cold, noreturn]] void refuse(const Parts&... parts) const {
+    [[gnu::always_inline, noreturn]] void refuse(const Parts&... parts) const {
         detail::refuse(rank_, parts...);
     }
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "../gradients/adasum.hpp"
+#include "../gradients/any_communicator.hpp"
+#include "../gradients/options.hpp"
 #include "../gradients/registry.hpp"
 
 namespace hvd::inline v0::detail {
@@ -79,5 +81,30 @@ private:
     const parameter_list& parameters_;
     std::vector<std::vector<std::byte>> kept_;
 };
+
+// What such a step needs: that of an optimizer, with a factor for its gradients.
+struct withheld_arguments {
+    const parameter_list& parameters;
+    std::string_view name;
+    void (*step)(void* optimizer, double factor);
+    void* optimizer;
+    double factor;
+    step_question* question;
+};
+
+template <class Calls>
+void step_by_adasum(Calls& calls, const withheld_arguments& of) {
+    withheld_step(of.parameters)
+        .combine(calls, of.name, [&] { of.step(of.optimizer, of.factor); }, of.question);
+}
+
+// On a communicator of the host the operation knows the function: see options.hpp.
+template <class Calls>
+auto adasum_stepper(const Calls&, gradient_op) {
+    return &step_by_adasum<Calls>;
+}
+inline withheld_stepper adasum_stepper(const any_communicator&, gradient_op op) {
+    return op.by_adasum();
+}
 
 }  // namespace hvd::inline v0::detail

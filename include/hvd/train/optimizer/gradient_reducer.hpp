@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -61,7 +60,7 @@ public:
     /// step, unless the ranks agree on something later: on the optimizer's numbers in the first
     /// step and on `checked<>`, on sparse tables, with Adasum and with skip_nonfinite.
     /// @throws hvd::usage_error if the peers step. Nothing has changed then: call `step()`, too.
-    void abandon(std::string_view why = "a rank abandoned its step");
+    [[gnu::cold]] void abandon(std::string_view why = "a rank abandoned its step");
 
     /// Reports that the backward pass has written gradient i, and leaves it alone until the step.
     /// On a device the work that a stream has been given writes it. A bucket whose gradients are
@@ -96,12 +95,13 @@ public:
 protected:
     // `calls` is a communicator, or what stands for it.
     template <class Calls>
-    gradient_reducer(Calls&& calls, optimizer_options options, const backend_abilities& backend);
+    [[gnu::cold]] gradient_reducer(Calls&& calls, optimizer_options options,
+                                   const backend_abilities& backend);
     ~gradient_reducer() = default;
 
-    std::size_t add(registered_parameter p);
-    void add(std::unique_ptr<sparse_table<Steps>> t) { tables_.push_back(std::move(t)); }
-    const std::vector<std::unique_ptr<sparse_table<Steps>>>& tables() const { return tables_; }
+    [[gnu::cold]] std::size_t add(registered_parameter p);
+    void add(owner<sparse_table<Steps>> t) { tables_.push_back(std::move(t)); }
+    const std::vector<owner<sparse_table<Steps>>>& tables() const { return tables_; }
     bool is_frozen(const sparse_table<Steps>& t) const { return parameters_[t.parameter()].frozen; }
 
     // Completes the reduction of all gradients. `by_rows` says that the step takes the rows of
@@ -171,16 +171,16 @@ private:
 
     // The next step begins with a new agreement, which is a single call. That repeats until all
     // ranks are in it.
-    void forget_agreement();
+    [[gnu::cold]] void forget_agreement();
 
-    void reduce_sparse(place behind, bool by_rows);
+    [[gnu::cold]] void reduce_sparse(place behind, bool by_rows);
 
     // Collective if something has changed since the last step.
     void seal();
-    void make_buckets();
+    [[gnu::cold]] void make_buckets();
     // Makes the buckets without their plans, which may fail on this rank alone. Returns false if
     // they are as they were.
-    bool list_buckets(bool anew);
+    [[gnu::cold]] bool list_buckets(bool anew);
     // Does something that the ranks do together. After a failure they agree again.
     template <class F>
     auto or_forget_agreement(F f) {
@@ -219,15 +219,15 @@ private:
     }
 
     void scale_what_stayed(place behind);
-    bool finite_everywhere(double factor, bool mine);
+    [[gnu::cold]] bool finite_everywhere(double factor, bool mine);
     // The step was made: what the rounding of its gradients lost is added to the next ones.
     void keep_residuals();
-    void step_by_adasum(void (*step)(void*, double), void* optimizer, double factor);
+    [[gnu::cold]] void step_by_adasum(void (*step)(void*, double), void* optimizer, double factor);
 
     Steps steps_;
     said_epoch epoch_;
     // whose gradients are reported in rows
-    std::vector<std::unique_ptr<sparse_table<Steps>>> tables_;
+    std::vector<owner<sparse_table<Steps>>> tables_;
     bool changed_ = true;
 };
 
@@ -445,7 +445,7 @@ void gradient_reducer<Steps>::scale_what_stayed(place behind) {
 template <class Steps>
 bool gradient_reducer<Steps>::finite_everywhere(double factor, bool mine) {
     std::array<double, 3> most = {mine ? 0.0 : 1.0, factor, -factor};
-    calls().allreduce(most, max, {.name = "gradients are finite"});
+    reduce_maxima(calls(), std::span<double>(most), {.name = "gradients are finite"});
     if (most[1] != -most[2])
         refuse("the loss scales of the ranks are from ", 1 / most[1], " to ", -1 / most[2],
                ", and this rank's is ", 1 / factor, "; they are to be equal");
@@ -479,8 +479,8 @@ void gradient_reducer<Steps>::keep_residuals() {
 template <class Steps>
 void gradient_reducer<Steps>::step_by_adasum(void (*step)(void*, double), void* optimizer,
                                              double factor) {
-    withheld_step(parameters_)
-        .combine(calls(), epoch_.name(), [&] { step(optimizer, factor); }, steps_.question().get());
+    adasum_stepper(calls(), options_.op)(
+        calls(), {parameters_, epoch_.name(), step, optimizer, factor, steps_.question().get()});
 }
 
 }  // namespace hvd::inline v0::detail

@@ -120,13 +120,25 @@ class distributed_optimizer
 
 public:
     /// @throws hvd::usage_error for options that contradict each other or an empty communicator.
-    distributed_optimizer(Comm& comm, Optimizer optimizer, optimizer_options options = {})
+    [[gnu::cold]] distributed_optimizer(Comm& comm, Optimizer optimizer, optimizer_options options = {})
         : reducer(comm, std::move(options), detail::abilities_of<typename Comm::backend_type>),
           detail::registered_buffers<host>(comm.rank()),
           comm_(comm),
           optimizer_(std::forward<Optimizer>(optimizer)) {
         detail::check_masters<Optimizer>(comm.rank(), this->options());
         this->agrees_on_numbers_ = optimizer_with_state<Optimizer>;
+    }
+
+    /// Registers a buffer as the optimizer's other part says: see `registered_buffers`.
+    template <class X>
+        requires writable<X>
+    void register_buffer(std::string_view name, X&& value,
+                         buffer_policy policy = buffer_policy::averaged) {
+        detail::registered_buffers<host>::register_buffer(name, std::forward<X>(value), policy);
+        // programs without buffers do not compile this
+        synchronize_buffers_ = [](distributed_optimizer& self) {
+            self.synchronize_buffers_over(self.comm(), root{0});
+        };
     }
 
     /// Completes the reduction of all gradients. The ranks also compare the numbers of the
@@ -138,7 +150,8 @@ public:
     synchronized_gradients<element> synchronize() {
         auto synchronized = reducer::synchronize(steps_rows());
         agree_on_numbers();
-        if (this->options().synchronize_buffers) this->synchronize_buffers_over(comm(), root{0});
+        if (this->options().synchronize_buffers && synchronize_buffers_ != nullptr)
+            synchronize_buffers_(*this);
         return synchronized;
     }
 
@@ -218,6 +231,7 @@ private:
 
     Comm& comm_;
     Optimizer optimizer_;
+    void (*synchronize_buffers_)(distributed_optimizer&) = nullptr;  // once there is a buffer
 };
 
 namespace optimizers {

@@ -23,11 +23,11 @@ struct backend_abilities {
 };
 
 template <class Backend>
-constexpr backend_abilities abilities_of = {reduces_wire_of<Backend>(hvd::codec::cast<float16>),
-                                            reduces_wire_of<Backend>(hvd::codec::cast<bfloat16>),
+constexpr backend_abilities abilities_of = {reduces_wire<float16, Backend>,
+                                            reduces_wire<bfloat16, Backend>,
                                             device_backend<Backend>, !is_direct<Backend>};
 
-inline void check_options(int rank, const optimizer_options& o, const backend_abilities& backend) {
+[[gnu::cold]] inline void check_options(int rank, const optimizer_options& o, const backend_abilities& backend) {
     if (o.backward_passes_per_step < 1)
         refuse(rank, "backward_passes_per_step is ", o.backward_passes_per_step,
                ", and at least 1");
@@ -71,8 +71,7 @@ void check_masters(int rank, const optimizer_options& o) {
 }
 
 // Calls `say` with the name and the value of each option: all ranks must have them alike.
-template <class Say>
-void say_options(const optimizer_options& o, Say&& say) {
+[[gnu::cold]] inline void say_options(const optimizer_options& o, value_sink say) {
     message groups = "{";
     for (const auto& group : o.groups)
         groups += text(&group == o.groups.data() ? "" : ", ", print_list(group));

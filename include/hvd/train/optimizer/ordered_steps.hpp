@@ -50,7 +50,7 @@ public:
     }
 
     template <class Reducer>
-    static void abandon(Reducer& all, std::string_view why) {
+    [[gnu::cold]] static void abandon(Reducer& all, std::string_view why) {
         if (all.peers_step_anyway()) all.refuse_late_abandon(why);
         auto& steps = all.steps_;
         const bool agrees_first = all.agrees_first(), sparse = all.has_sparse();
@@ -67,7 +67,10 @@ public:
     // Peers that have reported alike drop it, too. The others are told in the next step.
     template <class Reducer>
     static void drop_refused_step(Reducer& all) {
-        if (!all.has_refused_step()) return;
+        if (all.has_refused_step()) drop_step(all);
+    }
+    template <class Reducer>
+    [[gnu::cold]] static void drop_step(Reducer& all) {
         all.require_closed();
         if (all.finish_for_peers()) {
             all.steps_.end_step();
@@ -151,7 +154,7 @@ public:
     static void scale(const flat_tensor& t, double factor, place) { t.scale(factor); }
 
     template <class... Parts>
-    [[gnu::cold, noreturn]] void refuse(const Parts&... parts) {
+    [[gnu::always_inline, noreturn]] void refuse(const Parts&... parts) {
         refuse_call(calls_, parts...);
     }
 
@@ -189,7 +192,7 @@ public:
 
     // **Collective**: returns true if a rank makes its buckets anew.
     template <class Reducer>
-    bool agree(Reducer& all) {
+    [[gnu::cold]] bool agree(Reducer& all) {
         try {
             agree_on_options(calls_, all.take_agreement_name(), all.options_, all.parameters_);
         } catch (const mismatch_error& e) {
@@ -200,7 +203,7 @@ public:
     }
 
     // Makes the buckets, and later their plans.
-    void list_buckets(member_lists&& members, parameter_list& parameters,
+    [[gnu::cold]] void list_buckets(member_lists&& members, parameter_list& parameters,
                       const optimizer_options& options, const reduce_options& scales) {
         const std::size_t asks = bucket_with_question(members, parameters, options);
         for (std::size_t b = 0; b < members.size(); ++b)

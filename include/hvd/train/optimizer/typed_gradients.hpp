@@ -3,7 +3,6 @@
 #pragma once
 
 #include <concepts>
-#include <memory>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -180,12 +179,12 @@ private:
         const std::size_t i =
             add({.kind = parameter_kind::sparse, .columns = columns, .policy = policy}, name, value,
                 gradient);
-        reducer::add(std::make_unique<table_type>(this->steps(), i, table, columns, policy));
+        reducer::add(owner<table_type>::make(this->steps(), i, table, columns, policy));
         return i;
     }
 
     template <class P, class G>
-    std::size_t add(registered_parameter p, std::string_view name, P& value, G& gradient) {
+    [[gnu::cold]] std::size_t add(registered_parameter p, std::string_view name, P& value, G& gradient) {
         const auto shape = to_view(value).shape();
         resize_lists(parameters_.size() + 1);
         shared_parts_.reserve(parameters_.size() + 1);
