@@ -113,7 +113,7 @@ void check_parts(gpus_type& gpus, reporter& report) {
     report(both.rank() == n - 1 - r, "the order of a split");
 }
 
-// What a process has that ends while its calls wait: a plan, an arena, and a stream that waits.
+// A process ends while its calls wait, and has a plan, an arena, and a stream that waits.
 void give_up_on_the_last(gpus_type& gpus, bool by_stream, reporter& report) {
     const tensor<float> x{1}, y{2};
     cudaStream_t stream{};
@@ -186,9 +186,8 @@ TEST_CASE("a process that is killed while communicators are made is named by the
             CHECK(on_processes(ranks, [=](world_type& world, reporter& report) {
                       const int last = world.size() - 1;
                       if (world.rank() == last) emulation::kill_process(function, 1);
-                      const std::string why = peer_error_of([&] {
-                          const gpus_type gpus(world, {.timeout = 30s});
-                      });
+                      const std::string why =
+                          peer_error_of([&] { const gpus_type gpus(world, {.timeout = 30s}); });
                       report(why.find("rank " + std::to_string(last)) != std::string::npos,
                              std::string(function) + " of a killed rank: " + why);
                   }) == last_is_killed(ranks));
@@ -290,10 +289,11 @@ void check_that_the_others_go_on(const moment& m, int size, int victim) {
 
 TEST_CASE("an elastic job goes on when a process is killed before or in a call, or in a commit") {
     int turn = 0;
-    for (const moment& m : {moment{"ncclAllReduce", 7}, {"ncclDevKernel", 7},
-                            {"cudaMemcpyAsync", 7, true}, {"cudaDeviceSynchronize", 7, true}})
-        for (int size = 2; size <= 4; ++size)
-            check_that_the_others_go_on(m, size, turn++ % size);
+    for (const moment& m : {moment{"ncclAllReduce", 7},
+                            {"ncclDevKernel", 7},
+                            {"cudaMemcpyAsync", 7, true},
+                            {"cudaDeviceSynchronize", 7, true}})
+        for (int size = 2; size <= 4; ++size) check_that_the_others_go_on(m, size, turn++ % size);
 }
 
 TEST_CASE("an elastic job goes on when a process is killed while NCCL joins the first ranks") {

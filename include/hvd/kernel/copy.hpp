@@ -49,8 +49,8 @@ HVD_KERNEL_AVX2 inline std::size_t copy_avx2(std::byte* to, const std::byte* fro
 #if HVD_KERNEL_X86
 [[gnu::noinline]] inline void copy_many_bytes(std::byte* to, const std::byte* from,
                                               std::size_t bytes) {
-    const std::size_t done = runs_here(simd_level::avx2) ? copy_avx2(to, from, bytes)
-                                                         : copy_baseline(to, from, bytes);
+    const std::size_t done =
+        runs_here(simd_level::avx2) ? copy_avx2(to, from, bytes) : copy_baseline(to, from, bytes);
     if (bytes > done) __builtin_memcpy(to + done, from + done, bytes - done);
 }
 #endif

@@ -22,8 +22,7 @@ public:
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
 
-    [[gnu::noinline]] list_segment(const operation& op, std::size_t begin,
-                                   std::size_t bytes_of_all)
+    [[gnu::noinline]] list_segment(const operation& op, std::size_t begin, std::size_t bytes_of_all)
         : op_(op), begin_(begin), end_(begin + bytes_of_all), tensors_(op.tensor_count) {
         std::size_t high = tensors_;
         while (high > tensor + 1) {  // the last tensor that begins at `begin` or before it

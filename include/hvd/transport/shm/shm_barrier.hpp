@@ -330,7 +330,7 @@ protected:
     // Writes where a tensor lies, as place number `index` of those that this rank shows, from 0 on.
     // They begin at `places`. Returns false if the peers can't reach the tensor.
     [[gnu::noinline]] bool show_place(std::byte* places, std::size_t index, const std::byte* data,
-                    std::size_t bytes) {
+                                      std::size_t bytes) {
         if (index == 0) losses_ = region_.reachable().losses();
         const place where = region_.reachable().find(data, bytes);
         std::memcpy(places + index * sizeof where, &where, sizeof where);
