@@ -42,7 +42,8 @@ namespace hvd::inline v0::detail {
 
 // The stages are function objects, each with those before it inside. Called with a sample_context,
 // a stage makes the sample. If `skips`, it is a std::optional, which is empty for a sample that is
-// left out. `result` is what the next function is called with. `queues` counts the stages so far that have threads of their own.
+// left out. `result` is what the next function is called with. `queues` counts the stages so far
+// that have threads of their own.
 
 template <class Source>
 struct from_stage {

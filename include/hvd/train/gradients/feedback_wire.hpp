@@ -15,7 +15,7 @@
 
 namespace hvd::inline v0::detail {
 
-// What a bucket needs to make its error feedback.
+// The needs of a bucket that makes its error feedback.
 struct feedback_arguments {
     const std::vector<std::size_t>& members;
     parameter_list& parameters;

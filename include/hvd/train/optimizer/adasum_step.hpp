@@ -82,7 +82,7 @@ private:
     std::vector<std::vector<std::byte>> kept_;
 };
 
-// What such a step needs: that of an optimizer, with a factor for its gradients.
+// The needs of such a step: those of an optimizer, with a factor for its gradients.
 struct withheld_arguments {
     const parameter_list& parameters;
     std::string_view name;
