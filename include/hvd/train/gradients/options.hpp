@@ -59,6 +59,7 @@ public:
     /// The name of the operation.
     constexpr const char* name() const { return detail::op_names[id_]; }
     friend constexpr bool operator==(gradient_op a, gradient_op b) { return a.id_ == b.id_; }
+    friend constexpr bool operator==(gradient_op a, op::adasum) { return a.id_ == op::adasum::id; }
 
     // For hvd: a step of an optimizer on a communicator of the host, with Adasum.
     constexpr detail::withheld_stepper by_adasum() const { return by_adasum_; }
