@@ -53,7 +53,7 @@ class feedback_wire final : public bucket_feedback<Calls> {
 public:
     // Makes the residuals of the members, which have zeros at first.
     feedback_wire(const Calls& comm, const feedback_arguments& from)
-        : codec_(from.options.codec.functions()), question_(from.question) {
+        : codec_(code_of_options::functions(from.options.codec)), question_(from.question) {
         const auto& members = from.members;
         parameter_list& parameters = from.parameters;
         constexpr std::size_t vector = 16 / sizeof(feedback_element);
@@ -179,7 +179,7 @@ owner<bucket_feedback<Calls>> feedback_on(const Calls& calls, const feedback_arg
 }
 inline owner<bucket_feedback<any_communicator>> feedback_on(const any_communicator& calls,
                                                             const feedback_arguments& from) {
-    return from.options.codec.feedback()(calls, from);
+    return code_of_options::feedback(from.options.codec)(calls, from);
 }
 
 }  // namespace hvd::inline v0::detail

@@ -49,20 +49,22 @@ public:
     }
     flat_tensor tensor() {
         return {reinterpret_cast<std::byte*>(halves_.data()), halves_.size(),
-                *codec_.functions().halves};
+                *code_of_options::functions(codec_).halves};
     }
 
     void encode(const std::vector<flat_tensor>& gradients, double scale) {
         auto* to = reinterpret_cast<std::byte*>(halves_.data());
         for (const flat_tensor& g : gradients) {
-            encode_elements(codec_.functions(), g.kind(), g.data(), g.size(), to, scale);
+            encode_elements(code_of_options::functions(codec_), g.kind(), g.data(), g.size(), to,
+                            scale);
             to += g.size() * sizeof(std::uint16_t);
         }
     }
     void decode(const std::vector<flat_tensor>& gradients, double scale) const {
         auto* from = reinterpret_cast<const std::byte*>(halves_.data());
         for (const flat_tensor& g : gradients) {
-            decode_elements(codec_.functions(), g.kind(), from, g.size(), g.data(), scale);
+            decode_elements(code_of_options::functions(codec_), g.kind(), from, g.size(), g.data(),
+                            scale);
             from += g.size() * sizeof(std::uint16_t);
         }
     }

@@ -34,6 +34,7 @@ struct withheld_arguments;
 using withheld_stepper = void (*)(any_communicator&, const withheld_arguments&);
 template <class Calls>
 void step_by_adasum(Calls&, const withheld_arguments&);
+struct code_of_options;
 
 }  // namespace detail
 
@@ -61,10 +62,9 @@ public:
     friend constexpr bool operator==(gradient_op a, gradient_op b) { return a.id_ == b.id_; }
     friend constexpr bool operator==(gradient_op a, op::adasum) { return a.id_ == op::adasum::id; }
 
-    // For hvd: a step of an optimizer on a communicator of the host, with Adasum.
-    constexpr detail::withheld_stepper by_adasum() const { return by_adasum_; }
-
 private:
+    friend struct detail::code_of_options;
+
     int id_;
     detail::withheld_stepper by_adasum_ = nullptr;
 };
@@ -109,11 +109,8 @@ public:
         return a.id_ == b.id_ && a.keeps_residual() == b.keeps_residual();
     }
 
-    // For hvd: the functions of a codec that is not none, and those of its error feedback.
-    constexpr const detail::wire_codec& functions() const { return *functions_; }
-    constexpr detail::feedback_maker feedback() const { return feedback_; }
-
 private:
+    friend struct detail::code_of_options;
     template <std::same_as<gradient_codec> Codec>
     friend constexpr Codec codec::error_feedback(Codec);
 
@@ -128,6 +125,20 @@ constexpr Codec codec::error_feedback(Codec codec) {
     if (codec.id_ != dtype::user) codec.feedback_ = &hvd::detail::make_feedback<>;
     return codec;
 }
+
+namespace detail {
+
+// The code that an operation or a codec has brought.
+struct code_of_options {
+    // A step of an optimizer on a communicator of the host; null but for Adasum.
+    static withheld_stepper by_adasum(gradient_op op) { return op.by_adasum_; }
+    // Those of a codec that is not none.
+    static const wire_codec& functions(gradient_codec codec) { return *codec.functions_; }
+    // Null but with error feedback.
+    static feedback_maker feedback(gradient_codec codec) { return codec.feedback_; }
+};
+
+}  // namespace detail
 
 /// The way in which sparse gradients travel. Horovod: `sparse_as_dense`.
 enum class sparse_policy : std::uint8_t {

@@ -104,7 +104,7 @@ auto adasum_stepper(const Calls&, gradient_op) {
     return &step_by_adasum<Calls>;
 }
 inline withheld_stepper adasum_stepper(const any_communicator&, gradient_op op) {
-    return op.by_adasum();
+    return code_of_options::by_adasum(op);
 }
 
 }  // namespace hvd::inline v0::detail
