@@ -516,7 +516,8 @@ TEST_CASE("ranks are threads, processes, or several threads of several processes
                       int of_half = 0, place = -1;
                       ncclCommCount(half, &of_half);
                       ncclCommUserRank(half, &place);
-                      right &= of_half == (size + 1 - rank % 2) / 2 && place == (size - 1 - rank) / 2;
+                      right &=
+                          of_half == (size + 1 - rank % 2) / 2 && place == (size - 1 - rank) / 2;
                       right &= sum_of(half, 1) == float(of_half);
                       ncclCommDestroy(half);
                       void* own = nullptr;
@@ -543,10 +544,8 @@ TEST_CASE("messages between processes come in their order, however many wait") {
                   const auto exchange = [&](bool sends, bool receives, int calls) {
                       ncclGroupStart();
                       for (int i = 0; i < calls; ++i) {
-                          if (sends)
-                              ncclSend(out.data, count, ncclFloat32, to, comm, s.handle);
-                          if (receives)
-                              ncclRecv(in.data, count, ncclFloat32, from, comm, s.handle);
+                          if (sends) ncclSend(out.data, count, ncclFloat32, to, comm, s.handle);
+                          if (receives) ncclRecv(in.data, count, ncclFloat32, from, comm, s.handle);
                       }
                       if (sends) ncclSend(out.data, 1, ncclFloat32, to, comm, s.handle);
                       if (receives) ncclRecv(one.data, 1, ncclFloat32, from, comm, s.handle);

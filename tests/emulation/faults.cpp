@@ -21,7 +21,7 @@ std::mutex mutex;
 template <class Value>
 using by_name = std::map<std::string, Value, std::less<>>;
 by_name<int> counts, answers;
-by_name<std::map<int, int>> faults;  // the code for the call with this number
+by_name<std::map<int, int>> faults;                       // the code for the call with this number
 constexpr int killing = std::numeric_limits<int>::min();  // in the place of a code
 std::atomic<std::size_t> objects{0};
 std::atomic<int> copy_milliseconds{0}, state_milliseconds{0}, corruption{0};

@@ -122,17 +122,14 @@ inline void write_outputs(const collective& c) {
         case kind::reduce:
             if (is_root) write_output(c, 0, reduce_all(c, 0, n).data(), n);
             return;
-        case kind::reduce_scatter:
-            return write_output(c, 0, reduce_all(c, mine, n).data(), n);
+        case kind::reduce_scatter: return write_output(c, 0, reduce_all(c, mine, n).data(), n);
         case kind::broadcast: return write_output(c, 0, brought(c.own.root), n);
-        case kind::scatter:
-            return write_output(c, 0, brought(c.own.root) + mine * c.element(), n);
+        case kind::scatter: return write_output(c, 0, brought(c.own.root) + mine * c.element(), n);
         case kind::gather:
             if (!is_root) return;
             [[fallthrough]];
         case kind::allgather:
-            for (int p = 0; p < c.size(); ++p)
-                write_output(c, std::size_t(p) * n, brought(p), n);
+            for (int p = 0; p < c.size(); ++p) write_output(c, std::size_t(p) * n, brought(p), n);
             return;
         case kind::alltoall:
             for (int p = 0; p < c.size(); ++p)

@@ -109,8 +109,8 @@ ncclUniqueId shared_file::id() const {
 }
 
 std::byte* shared_file::map(std::uint64_t at, std::size_t bytes) const {
-    void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                              file_, off_t(at));
+    void* const memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_, off_t(at));
     if (memory == MAP_FAILED) emulation::die("the memory of a communicator can't be mapped");
     return static_cast<std::byte*>(memory);
 }
@@ -173,7 +173,8 @@ std::size_t clique::room_for(std::size_t bytes) const {
 }
 
 bool clique::has_room(std::size_t bytes) {
-    if (room_of(bytes) > part_bytes - payload_begin) emulation::die("a call moves more than 250 MiB");
+    if (room_of(bytes) > part_bytes - payload_begin)
+        emulation::die("a call moves more than 250 MiB");
     std::erase_if(leases_, [this](const lease& l) { return is_over(l); });
     return room_for(bytes) != 0;
 }
@@ -181,10 +182,9 @@ bool clique::has_room(std::size_t bytes) {
 std::size_t clique::take_room(std::size_t bytes, int to, std::uint64_t number) {
     const std::size_t begin = room_for(bytes);
     const lease mine{begin, begin + room_of(bytes), to, number};
-    leases_.insert(
-        std::find_if(leases_.begin(), leases_.end(),
-                     [begin](const lease& l) { return l.begin >= begin; }),
-        mine);
+    leases_.insert(std::find_if(leases_.begin(), leases_.end(),
+                                [begin](const lease& l) { return l.begin >= begin; }),
+                   mine);
     return begin;
 }
 
@@ -280,8 +280,7 @@ void clique::take_message(int from) { ++own().taken[from]; }
 
 // ---- meetings ----
 
-void clique::arrive(std::uint64_t meeting, int flavour, int color, int key,
-                    std::uint64_t area) {
+void clique::arrive(std::uint64_t meeting, int flavour, int color, int key, std::uint64_t area) {
     posted_arrival& mine = own().arrivals[meeting % rank_part::most_arrivals];
     mine.number = 0;
     mine.flavour = flavour;

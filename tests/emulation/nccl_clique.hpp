@@ -29,9 +29,9 @@ constexpr int most_ranks = 16;
 struct posted_call {
     std::atomic<std::uint64_t> number;  // that of the call plus 1
     call what;
-    std::size_t payload;  // what the rank brings, in its part
-    std::atomic<bool> given_up;  // the rank was aborted in it
-    std::atomic<bool> reduced;   // its slice of an allreduce
+    std::size_t payload;                 // what the rank brings, in its part
+    std::atomic<bool> given_up;          // the rank was aborted in it
+    std::atomic<bool> reduced;           // its slice of an allreduce
     std::atomic<std::uint32_t> readers;  // bits of the ranks that need it no more
 };
 
@@ -50,9 +50,9 @@ struct posted_arrival {
 struct rank_part {
     static constexpr std::size_t most_calls = 256, most_messages = 4096, most_arrivals = 16;
 
-    std::atomic<pid_t> process;   // 0: the rank has not come
-    std::atomic<bool> is_dead;    // its network is lost
-    std::atomic<bool> is_gone;    // it was aborted or revoked, or has ended
+    std::atomic<pid_t> process;  // 0: the rank has not come
+    std::atomic<bool> is_dead;   // its network is lost
+    std::atomic<bool> is_gone;   // it was aborted or revoked, or has ended
     // The rank connects for collectives, and for messages to and from others.
     std::atomic<bool> connects, sends_to[most_ranks], receives_from[most_ranks];
     posted_call calls[most_calls];

@@ -56,8 +56,7 @@ void carry_out(std::unique_lock<std::mutex>& lock, const ncclComm& comm, std::ui
 void take_part(const shared_comm& comm, std::uint64_t number, const call& c) {
     std::unique_lock lock(mutex);
     clique& all = *comm->clique;
-    const std::size_t bytes =
-        comm->aborted ? 0 : emulation::bytes_brought(c, comm->rank, all.size);
+    const std::size_t bytes = comm->aborted ? 0 : emulation::bytes_brought(c, comm->rank, all.size);
     if (!await(lock, *comm, [&] { return all.has_room_for_call(number, bytes); })) return;
     all.post(number, c, comm->aborted);
     changed.notify_all();
@@ -170,8 +169,7 @@ std::function<bool()> connection_of(const shared_comm& comm, const std::vector<g
             if (!all.part(r).connects) return false;
         return std::all_of(awaited.begin(), awaited.end(), [&](const auto& c) {
             const rank_part& peer = all.part(c.first);
-            return (c.second == kind::send ? peer.sends_to
-                                           : peer.receives_from)[comm->rank].load();
+            return (c.second == kind::send ? peer.sends_to : peer.receives_from)[comm->rank].load();
         });
     };
 }

@@ -48,8 +48,7 @@ void end_job(ncclComm& comm, ncclResult_t result) {
 }
 
 void progress(ncclComm& comm) {
-    const bool peer_died =
-        comm.clique != nullptr && !comm.aborted && comm.clique->has_dead_rank();
+    const bool peer_died = comm.clique != nullptr && !comm.aborted && comm.clique->has_dead_rank();
     if (peer_died && comm.pending) return end_job(comm, ncclRemoteError);
     if (peer_died) comm.remote = ncclRemoteError;
     if (!comm.pending) return;

@@ -43,8 +43,8 @@ void join_color(ncclComm& comm, const clique& parent, std::vector<clique::came> 
     std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
         return std::tie(a.key, a.rank) < std::tie(b.key, b.rank);
     });
-    const auto own = std::find_if(all.begin(), all.end(),
-                                  [&](const auto& a) { return a.rank == parent.rank; });
+    const auto own =
+        std::find_if(all.begin(), all.end(), [&](const auto& a) { return a.rank == parent.rank; });
     join(comm, parent.file, all[0].area, int(all.size()), int(own - all.begin()));
 }
 
@@ -99,13 +99,12 @@ ncclResult_t derive(std::unique_lock<std::mutex>& lock, ncclComm& parent, ncclCo
     const auto child =
         color == NCCL_SPLIT_NOCOLOR ? nullptr : make_comm(parent.device, *parsed_config);
     const auto finish = [child, result, color, all = parent.clique](ncclResult_t ended,
-                                                                   const auto& ranks) {
+                                                                    const auto& ranks) {
         if (child && ended == ncclSuccess) join_color(*child, *all, ranks, color);
         else if (child) child->result = ended;
         write_result(result, child.get());
     };
-    const ncclResult_t state =
-        start(lock, parent, meet(parent, how, expected, color, key, finish));
+    const ncclResult_t state = start(lock, parent, meet(parent, how, expected, color, key, finish));
     return parent.blocking() ? state : ncclSuccess;
 }
 
