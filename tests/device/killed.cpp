@@ -238,10 +238,17 @@ int train(const hvd::elastic::options& o, F at) {
     });
 }
 
-// Trains until it is over on all ranks.
-int train_until(const std::atomic<bool>& is_over, const hvd::elastic::options& o) {
+// The course of a job, in memory that its processes share.
+struct course {
+    std::atomic<bool> has_begun, is_over;
+};
+
+int train_until_over(course& all, const hvd::elastic::options& o) {
     return run_elastic(o, [&](gpus_type& gpus, world_type& hosts, trainer& t, auto& state) {
-        hvd_test::work_until(is_over, state, hosts, [&] { t.step(gpus, state.step()); });
+        hvd_test::work_until(all.is_over, state, hosts, [&] {
+            if (state.step() > 0) all.has_begun = true;
+            t.step(gpus, state.step());
+        });
     });
 }
 
@@ -319,23 +326,25 @@ TEST_CASE("an elastic job goes on when processes are killed one after the other"
 }
 
 TEST_CASE("an elastic job goes on when a newcomer is killed while NCCL joins it") {
-    void* const memory = mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    auto& is_over = *static_cast<std::atomic<bool>*>(memory);
+    void* const memory =
+        mmap(nullptr, sizeof(course), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    course& all = *static_cast<course*>(memory);
     const auto kill_newcomer = [&](const char* function, int size) {
         CAPTURE(function);
         CAPTURE(size);
-        is_over = false;
+        all.has_begun = all.is_over = false;
         const hvd_test::elastic_job job(size, false, {.timeout = 20s});
         std::vector<pid_t> children;
         for (int r = 0; r < size; ++r)
-            children.push_back(in_a_process([&] { return train_until(is_over, job.options(r)); }));
+            children.push_back(in_a_process([&] { return train_until_over(all, job.options(r)); }));
         const pid_t newcomer = in_a_process([&] {
+            // Who is there first has the state of the job.
+            while (!all.has_begun) std::this_thread::yield();
             emulation::kill_process(function, 1);
-            return train_until(is_over, job.options(7));
+            return train_until_over(all, job.options(7));
         });
         CHECK(status_of(newcomer) == killed);
-        is_over = true;
+        all.is_over = true;
         for (const pid_t child : children) CHECK(status_of(child) == 0);
     };
     for (const int version : {22809, 22902}) {
@@ -348,7 +357,7 @@ TEST_CASE("an elastic job goes on when a newcomer is killed while NCCL joins it"
         }
     }
     emulation::reset();
-    munmap(memory, sizeof(std::atomic<bool>));
+    munmap(memory, sizeof(course));
 }
 
 // From the first step on, since the rest can't know how many others come before.
