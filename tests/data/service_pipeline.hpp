@@ -8,6 +8,10 @@
 
 #include <hvd/data.hpp>
 
+#if defined(HVD_TEST_OPENSSL)  // of a service whose connections have TLS
+#include <hvd/interop/openssl_data_service.hpp>
+#endif
+
 // The pipeline of tests/data/service_worker.cpp and service_trainer.cpp. A sample is made of random
 // numbers that belong to it, and each batch takes a moment.
 struct numbered {

@@ -16,9 +16,10 @@ import threading
 import time
 import unittest
 
-from services import COMPUTE, PATIENCE, TRAINER, WORKER, ServiceTest, children_of, environment, expected, wait_for_end, wait_until
+from services import COMPUTE, PATIENCE, TRAINER, WORKER, ServiceTest, children_of, environment, expected, is_alive, wait_for_end, wait_until
 
 HVDRUN = os.environ.get("HVDRUN")
+ENCRYPTED_WORKER = os.environ.get("HVD_DATA_ENCRYPTED_WORKER")
 SPARK = pathlib.Path(os.environ["HVD_COMPUTE_SPARK"])
 STAND_IN = pathlib.Path(__file__).parent / "spark_stand_in"
 
@@ -123,13 +124,37 @@ class DataService(ServiceTest):
         begun = {rank: self.lines_of(trainer, 20) for rank, trainer in enumerate(trainers)}
         (stopped,) = children_of(service[1])
         os.kill(stopped, signal.SIGSTOP)
-        self.addCleanup(os.kill, stopped, signal.SIGKILL)  # it holds the pipes of its rank, which nobody else ends
         # A worker has 60 s for an answer, and this test less.
         limit = threading.Timer(PATIENCE / 2, lambda: [trainer.kill() for trainer in trainers])
         limit.start()
         self.finish(trainers, begun)
         limit.cancel()
         print(f"longest wait for a batch: {max(self.longest_wait(rank) for rank in range(2)):.1f} s")
+
+    def test_a_stopped_worker_ends_with_its_rank_that_is_killed(self):
+        (rank,) = self.start_service(1, "--progress")
+        self.wait_for_workers(rank, 1)
+        (worker,) = children_of(rank)
+        os.kill(worker, signal.SIGSTOP)
+        self.addCleanup(lambda: is_alive(worker) and os.kill(worker, signal.SIGKILL))
+        rank.kill()
+        wait_until(lambda: not is_alive(worker), "the worker's end")
+
+    @unittest.skipUnless(ENCRYPTED_WORKER, "OpenSSL was not found")
+    def test_connections_of_an_encrypted_service_have_tls_while_workers_are_killed(self):
+        service = [self.start_rank(rank, 3, "--progress", "--encrypted", "--no-shared-memory", worker=ENCRYPTED_WORKER) for rank in range(3)]
+        trainers = self.start_trainers(2, milliseconds=10)
+        self.wait_for_workers(service[0], 3)
+        begun = {rank: self.lines_of(trainer, 20) for rank, trainer in enumerate(trainers)}
+        os.kill(children_of(service[1])[0], signal.SIGKILL)
+        self.finish(trainers, begun)
+        plain = json.loads(self.config.read_text())
+        self.assertIs(plain["encrypted"], True)
+        self.config.write_text(json.dumps(plain | {"encrypted": False}))
+        (refused,) = self.start_trainers(1)
+        _, err = refused.communicate(timeout=PATIENCE)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("the worker encrypts the connection", err)
 
     def test_trainers_that_are_killed_go_on_in_the_epoch_with_another_number_of_ranks(self):
         self.start_service(2)

@@ -45,6 +45,14 @@ def children_of(process):
         return []
 
 
+def is_alive(number):
+    """Tells whether a process runs or is stopped."""
+    try:
+        return pathlib.Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 EXPECTED = {}
 
 

@@ -18,14 +18,17 @@ from launching import HVDRUN, PATIENCE
 TCP = os.environ["HVD_TCP_PROGRAM"]
 MPI = os.environ.get("HVD_MPI_PROGRAM")
 ELASTIC = os.environ["HVD_ELASTIC_WORKER"]
+COMPUTE = os.environ.get("HVD_COMPUTE")
 SLURM = None  # while the tests run
 
 
 class UnderSrun(unittest.TestCase):
-    def run_it(self, *command, **more):
+    def environment(self):
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("HVD_", "SLURM_"))}
-        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=2 * PATIENCE,
-                              env=clean | SLURM.environment | more)
+        return clean | SLURM.environment
+
+    def run_it(self, *command, **more):
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=2 * PATIENCE, env=self.environment() | more)
 
     def srun(self, *arguments, **more):
         return self.run_it("srun", "--quiet", "--immediate=60", "--kill-on-bad-exit=1", *map(str, arguments), **more)
@@ -81,6 +84,26 @@ class UnderSrun(unittest.TestCase):
                             "sh", "-c", f"echo $SLURM_STEP_NUM_TASKS task; exec {TCP}")
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.assertEqual(sorted(re.findall(r"rank \d of \d|1 task", ended.stdout)), ["1 task", "1 task", "rank 0 of 2", "rank 1 of 2"])
+
+    @unittest.skipUnless(COMPUTE, "hvd-compute is not built")
+    def test_the_tasks_of_a_step_are_the_ranks_of_a_data_service(self):
+        worker, trainer = os.environ["HVD_DATA_WORKER"], os.environ["HVD_DATA_TRAINER"]
+        for size, options in ((1, ()), (2, ()), (4, ("--dispatchers", "2"))):
+            with self.subTest(size=size), tempfile.TemporaryDirectory() as folder:
+                config = f"{folder}/compute.json"
+                step = subprocess.Popen(["srun", "--quiet", "--immediate=60", "-n", str(size), COMPUTE, *options, config, "--", worker], stdin=subprocess.DEVNULL,
+                                        stderr=subprocess.PIPE, text=True, env=self.environment())
+                with step:
+                    self.addCleanup(step.kill)
+                    for rank in ("0", "1"):
+                        ended = self.run_it(trainer, rank, "2", config, "0")
+                        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+                        self.assertEqual(ended.stdout, self.run_it(trainer, rank, "2").stdout)
+                    # Tasks have no time for their end if srun itself gets a signal.
+                    job = self.run_it("squeue", "--noheader", "--format=%A").stdout.strip()
+                    self.assertEqual(self.run_it("scancel", "--signal=TERM", f"{job}.0").returncode, 0)
+                    self.assertEqual(step.wait(timeout=PATIENCE), 0, step.stderr.read())
+                self.assertEqual(os.listdir(folder), [])
 
     def test_programs_of_mpi_start(self):
         if MPI is None:

@@ -35,7 +35,7 @@ void take_a_rest() {
     for (const int signal : ending_signals) std::signal(signal, SIG_DFL);
     std::signal(SIGPIPE, SIG_DFL);
 #if defined(__linux__)
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a stopped process takes no other one
     if (::getppid() != parent) ::_exit(1);
 #else
     (void)parent;

@@ -64,6 +64,19 @@ struct service_failure {
     std::string what;
 };
 
+// That of the exception that is being handled.
+inline service_failure current_failure() {
+    try {
+        throw;
+    } catch (const data::stage_error& e) {
+        return {e.stage(), e.sample(), e.what()};
+    } catch (const std::exception& e) {
+        return {-1, 0, e.what()};
+    } catch (...) {
+        return {-1, 0, "an exception of an unknown type"};
+    }
+}
+
 template <class T>
 std::span<const std::byte> plain_bytes_of(const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);

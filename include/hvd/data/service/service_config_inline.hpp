@@ -32,6 +32,7 @@ public:
 
     data::service_config read() const {
         const nlohmann::json file = parsed(contents());
+        refuse_arguments(file);
         data::service_config c;
         c.version = number(file, "version", 1, INT32_MAX);
         if (c.version != 1) refuse("version is ", c.version, ", and 1 was expected");
@@ -92,6 +93,27 @@ private:
         nlohmann::json file = nlohmann::json::parse(all, nullptr, false);
         if (!file.is_object()) refuse("it is no JSON object, so no config file of a data service");
         return file;
+    }
+
+    // Horovod's arguments of send_to_data_service. Nobody would read them here.
+    void refuse_arguments(const nlohmann::json& file) const {
+        for (const char* const name : {"processing_mode", "reuse_dataset", "round_robin"})
+            if (const auto found = file.find(name); found != file.end())
+                refuse(name, " is ", std::string_view(shown(*found)),
+                       ", and no member of this file: give data::send_to_data_service a "
+                       "data::processing_mode",
+                       is_first_come_first_served(file)
+                           ? ". First come, first served is not there: round_robin gives each "
+                             "batch to one trainer, too, in turn"
+                           : "");
+    }
+    static bool is_first_come_first_served(const nlohmann::json& file) {
+        const auto is = [&](const char* name, const nlohmann::json& value) {
+            const auto found = file.find(name);
+            return found != file.end() && *found == value;
+        };
+        return (is("reuse_dataset", true) && !is("round_robin", true)) ||
+               is("processing_mode", "fcfs") || is("processing_mode", "first_come_first_served");
     }
 
     // Lists are not shown: writing them takes the stack for each in another.

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -16,6 +16,7 @@
 #include "../batch_plan.hpp"
 #include "../part.hpp"
 #include "batch_codec.hpp"
+#include "protocol.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -83,29 +84,34 @@ public:
         data::batch_request last_;
     };
 
+    // A batch, or the reason why there is none. That is no exception, which would be handled by the
+    // threads of several trainings at once.
+    struct outcome {
+        batch_ptr batch;
+        std::optional<service_failure> failure;
+    };
+
     // The batch of a request: one that was made for another training, or what `make` returns.
     template <class Make>
-    batch_ptr get(member& me, const data::batch_request& request, const Make& make) {
+    outcome get(member& me, const data::batch_request& request, const Make& make) {
         mutex_.lock();
         me.has_asked_ = true;
         me.last_ = request;
         if (const std::shared_ptr<entry> found = find(request)) {
             wait_for(*found, me);
             mutex_.unlock();
-            if (found->failure) std::rethrow_exception(found->failure);
-            return found->batch;
+            return found->made;
         }
         const auto mine = std::make_shared<entry>(request, those_behind(me, request));
         if (!mine->awaited_by.empty()) entries_.push_back(mine);
         mutex_.unlock();
         try {
-            mine->batch = std::make_shared<const prepared_batch<Batch>>(make());
+            mine->made.batch = std::make_shared<const prepared_batch<Batch>>(make());
         } catch (...) {
-            mine->failure = std::current_exception();
+            mine->made.failure = current_failure();
         }
         publish(*mine);
-        if (mine->failure) std::rethrow_exception(mine->failure);
-        return mine->batch;
+        return mine->made;
     }
 
 private:
@@ -115,8 +121,7 @@ private:
 
         data::batch_request request;
         std::vector<member*> awaited_by;
-        batch_ptr batch;
-        std::exception_ptr failure;
+        outcome made;
         bool is_over = false;  // it was made, or it failed
     };
 
@@ -148,7 +153,8 @@ private:
         const lock_guard held(mutex_);
         mine.is_over = true;
         changed_.notify_all();
-        if (mine.failure || mine.batch->bytes.size() > most_bytes_) mine.awaited_by.clear();
+        if (mine.made.failure || mine.made.batch->bytes.size() > most_bytes_)
+            mine.awaited_by.clear();
         drop_those_that_nobody_awaits();
         wait_for_room();
     }
@@ -171,7 +177,7 @@ private:
     std::size_t bytes() const {
         std::size_t all = 0;
         for (const auto& e : entries_)
-            if (e->is_over && !e->awaited_by.empty()) all += e->batch->bytes.size();
+            if (e->is_over && !e->awaited_by.empty()) all += e->made.batch->bytes.size();
         return all;
     }
 

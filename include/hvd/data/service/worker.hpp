@@ -47,6 +47,7 @@ public:
           shared_(options.shared_bytes, options.shared_wait.nanoseconds),
           server_(hvd::detail::service_secret(config.key, "the config's key"), options.port),
           registration_(config, mine_),
+          place_(place_at(server_.port())),
           wakes_(-1),
           serves_([this] { run(); }),
           registers_([this] { stay_registered(); }) {
@@ -62,9 +63,7 @@ public:
 
     std::uint16_t port() const { return server_.port(); }
     /// The addresses at which trainers reach it, for a config without a dispatcher.
-    std::vector<std::string> addresses() const {
-        return hvd::detail::written_addresses(server_.port());
-    }
+    std::vector<std::string> addresses() const { return place_.addresses; }
     /// The batches that it has made.
     std::uint64_t made() const { return made_.load(); }
 
@@ -153,9 +152,7 @@ private:
 
     bool answer(hvd::detail::service_link& link, const batch_request& request,
                 std::span<std::byte> slot, member& me) {
-        using hvd::detail::service_frame;
         const std::uint64_t number = link.head().number;
-        hvd::detail::service_failure failure;
         try {
             hvd::detail::checked(request.mine);
             const std::uint64_t samples = std::as_const(pipeline_).plan().samples;
@@ -164,16 +161,20 @@ private:
                 hvd::detail::refuse(me.rank(), "a batch that begins at sample ", request.first,
                                     " of ", samples);
             const auto prepared = shared_.get(me, request, [&] { return make(request); });
-            if (prepared->bytes.size() > hvd::detail::most_batch_bytes)
-                hvd::detail::refuse(me.rank(), "a batch of ", prepared->bytes.size(),
-                                    " bytes: at most ", hvd::detail::most_batch_bytes, " go");
-            return send(link, number, prepared->bytes, slot);
-        } catch (const stage_error& e) {
-            failure = {e.stage(), e.sample(), e.what()};
-        } catch (const std::exception& e) {
-            failure = {-1, 0, e.what()};
+            if (prepared.failure) return send(link, number, *prepared.failure);
+            const hvd::detail::gathered_bytes& bytes = prepared.batch->bytes;
+            if (bytes.size() > hvd::detail::most_batch_bytes)
+                hvd::detail::refuse(me.rank(), "a batch of ", bytes.size(), " bytes: at most ",
+                                    hvd::detail::most_batch_bytes, " go");
+            return send(link, number, bytes, slot);
+        } catch (...) {
+            return send(link, number, hvd::detail::current_failure());
         }
-        return link.send(service_frame::failed, number, hvd::detail::encoded(failure));
+    }
+
+    static bool send(hvd::detail::service_link& link, std::uint64_t number,
+                     const hvd::detail::service_failure& failure) {
+        return link.send(hvd::detail::service_frame::failed, number, hvd::detail::encoded(failure));
     }
 
     made_batch<batch_type> make(const batch_request& request) {
@@ -194,12 +195,17 @@ private:
         return link.send(service_frame::in_slot, number, hvd::detail::plain_bytes_of(size));
     }
 
-    void stay_registered() {
+    // It reads the environment, so not in a thread of its own: others may change that.
+    static hvd::detail::worker_place place_at(std::uint16_t port) {
         hvd::detail::worker_place place{};
         hvd::detail::fill_random(-1, reinterpret_cast<std::byte*>(&place.id), sizeof place.id);
-        place.addresses = addresses();
+        place.addresses = hvd::detail::written_addresses(port);
+        return place;
+    }
+
+    void stay_registered() {
         std::vector<std::byte> bytes;
-        hvd::detail::write_place(bytes, place);
+        hvd::detail::write_place(bytes, place_);
         hvd::detail::growing_rest rest;
         while (has_dispatcher_ && !stopping_.load()) {
             if (registration_.open() &&
@@ -234,6 +240,7 @@ private:
     shared_batches shared_;
     hvd::detail::service_server server_;
     hvd::detail::dispatcher_link registration_;
+    const hvd::detail::worker_place place_;
     hvd::detail::wake_up wakes_;
     hvd::detail::atomic<bool> stopping_{false};
     hvd::detail::atomic<std::uint64_t> made_{0};
