@@ -88,8 +88,8 @@ bool is_in_progress(ncclComm_t comm) {
 }
 
 // Runs f(comm, rank) on ranks in processes of so many threads each, after before(rank). The ranks
-// may still be joining each other. Rank 0 makes the id. Returns the signals that have ended processes; SIGUSR1 stands for one in which f
-// was not true.
+// may still be joining each other. Rank 0 makes the id. Returns the signals that have ended
+// processes; SIGUSR1 stands for one in which f was not true.
 template <class F, class Before = void (*)(int)>
 std::vector<int> on_processes(int size, int threads, F f, Before before = [](int) {}) {
     struct told {

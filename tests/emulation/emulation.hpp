@@ -4,7 +4,8 @@
 
 // The part of the CUDA runtime and of NCCL that hvd uses. It is linked instead of the real
 // libraries, and compiled against their real headers. Ranks are threads of one process, or
-// processes, or both. Each stream is a thread with random pauses (HVD_EMULATION_SEED repeats a run). A thread has default streams of its own: the legacy one waits for blocking streams of its
+// processes, or both. Each stream is a thread with random pauses (HVD_EMULATION_SEED repeats a
+// run). A thread has default streams of its own: the legacy one waits for blocking streams of its
 // device, and they for it. A copy from pageable memory returns before the data is there. Device
 // memory is mapped twice. The host gets an address without access, so that it faults
 // where it would with a GPU. The second mapping is for work that runs on "the device". The memory
@@ -25,8 +26,8 @@ namespace emulation {
 // the next call.
 void fail(const std::string& function, int k, int code);
 
-// The process gets SIGKILL in the k-th call of a function from now on, before that does anything, or
-// in the k-th "ncclDevKernel": the kernel of a collective that waits for the other ranks.
+// The process gets SIGKILL in the k-th call of a function from now on, before that does anything,
+// or in the k-th "ncclDevKernel": the kernel of a collective that waits for the other ranks.
 void kill_process(const std::string& function, int k);
 
 // Makes the rank of this communicator dead: the network thread of all others notices it, and their
