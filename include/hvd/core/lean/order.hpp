@@ -24,8 +24,8 @@ namespace hvd::inline v0::detail {
                 end_a = b = a + run < n ? a + run : n;
                 end_b = b + run < n ? b + run : n;
             }
-            next = b == end_b || (a < end_a && keys[from[a]] <= keys[from[b]]) ? from[a++]
-                                                                               : from[b++];
+            next =
+                b == end_b || (a < end_a && keys[from[a]] <= keys[from[b]]) ? from[a++] : from[b++];
         }
         from.swap(to);
     }

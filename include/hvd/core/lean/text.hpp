@@ -90,9 +90,10 @@ public:
     [[gnu::cold, gnu::noinline]] std::string_view view(char (&digits)[32]) const {
         char* const end = digits + sizeof digits;
         if (size_ < is_real) return {data_, size_};
-        const auto written = size_ == is_real     ? std::to_chars(digits, end, real_)
-                             : size_ == is_signed ? std::to_chars(digits, end, static_cast<long long>(bits_))
-                                                  : std::to_chars(digits, end, bits_);
+        const auto written = size_ == is_real ? std::to_chars(digits, end, real_)
+                             : size_ == is_signed
+                                 ? std::to_chars(digits, end, static_cast<long long>(bits_))
+                                 : std::to_chars(digits, end, bits_);
         return {digits, std::size_t(written.ptr - digits)};
     }
 

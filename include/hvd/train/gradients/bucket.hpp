@@ -20,9 +20,9 @@ template <class Calls>
 class gradient_bucket {
 public:
     // Makes the memory of the bucket. A question, if there is one, goes with the gradients.
-    [[gnu::cold]] gradient_bucket(const Calls& comm, std::vector<std::size_t> members, parameter_list& parameters,
-                    const optimizer_options& options, const reduce_options& scales,
-                    shared<step_question> question)
+    [[gnu::cold]] gradient_bucket(const Calls& comm, std::vector<std::size_t> members,
+                                  parameter_list& parameters, const optimizer_options& options,
+                                  const reduce_options& scales, shared<step_question> question)
         : members_(std::move(members)),
           op_(options.op),
           scales_(scales),
@@ -101,10 +101,10 @@ private:
     std::vector<flat_tensor> gradients_;  // and the answer, if there is a question
     reduce_options scales_;
     shared<step_question> question_;
-    owner<bucket_inputs> inputs_;         // the plan has its address
-    std::vector<std::byte> answer_;                 // one element
-    gradient_wire wire_;                            // false: the gradients travel as they are
-    owner<bucket_feedback<Calls>> feedback_;        // instead of the others
+    owner<bucket_inputs> inputs_;             // the plan has its address
+    std::vector<std::byte> answer_;           // one element
+    gradient_wire wire_;                      // false: the gradients travel as they are
+    owner<bucket_feedback<Calls>> feedback_;  // instead of the others
     plan_of<Calls> plan_;
     request running_;
 };

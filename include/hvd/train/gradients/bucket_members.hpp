@@ -20,7 +20,8 @@ using member_lists = std::vector<std::vector<std::size_t>>;
 // Calls `refuse` with a text for an index of the options that names no parameter. `grouped` has a
 // zero for each parameter.
 template <class Refuse>
-[[gnu::cold]] void check_members(std::vector<char> grouped, const optimizer_options& options, Refuse refuse) {
+[[gnu::cold]] void check_members(std::vector<char> grouped, const optimizer_options& options,
+                                 Refuse refuse) {
     const std::size_t parameters = grouped.size();
     for (const auto& group : options.groups)
         for (const std::size_t i : group) {
@@ -36,7 +37,8 @@ template <class Refuse>
 // Returns the groups of the options, without parameters that do not travel. `grouped` marks the
 // parameters in a group.
 [[gnu::cold]] inline member_lists group_members(const parameter_list& parameters,
-                                  const optimizer_options& options, std::vector<char>& grouped) {
+                                                const optimizer_options& options,
+                                                std::vector<char>& grouped) {
     member_lists all;
     for (const auto& group : options.groups) {
         all.emplace_back();
@@ -52,8 +54,8 @@ template <class Refuse>
 // Fills buckets with the parameters that are in no group, in the order of their reports. Those that
 // may stay unreported have buckets of their own, so that they stop no others.
 [[gnu::cold]] inline void fill_buckets(member_lists& all, const parameter_list& parameters,
-                         const std::vector<char>& grouped, std::size_t bucket_bytes,
-                         const expected_reports& expected) {
+                                       const std::vector<char>& grouped, std::size_t bucket_bytes,
+                                       const expected_reports& expected) {
     std::size_t room = 0;
     for (std::size_t k = 0; k < expected.order.size(); ++k) {
         if (k == expected.reported) room = 0;
@@ -70,7 +72,8 @@ template <class Refuse>
 }
 
 // A bucket takes the place of the gradient in it that is reported last.
-[[gnu::cold]] inline void order_by_last_report(member_lists& all, const std::vector<std::size_t>& order) {
+[[gnu::cold]] inline void order_by_last_report(member_lists& all,
+                                               const std::vector<std::size_t>& order) {
     std::vector<std::int64_t> place(order.size()), last(all.size());
     for (std::size_t k = 0; k < order.size(); ++k) place[order[k]] = std::int64_t(k);
     for (std::size_t b = 0; b < all.size(); ++b)
@@ -93,8 +96,8 @@ template <class Refuse>
 // Returns the parameters of each bucket, in the order in which the buckets start. With Adasum no
 // gradient travels.
 [[gnu::cold]] inline member_lists bucket_members(const parameter_list& parameters,
-                                   const optimizer_options& options,
-                                   const expected_reports& expected) {
+                                                 const optimizer_options& options,
+                                                 const expected_reports& expected) {
     if (options.op == hvd::adasum) return {};
     std::vector<char> grouped(parameters.size());
     member_lists all = group_members(parameters, options, grouped);
@@ -109,8 +112,9 @@ template <class Refuse>
 // Returns the bucket that takes a question along: the smallest. Several gradients, and those of a
 // codec, are copied side by side anyway. One by itself would be copied for the question, which only
 // a short one is. It returns the number of buckets if none takes it.
-[[gnu::cold]] inline std::size_t bucket_with_question(const member_lists& all, const parameter_list& parameters,
-                                        const optimizer_options& options) {
+[[gnu::cold]] inline std::size_t bucket_with_question(const member_lists& all,
+                                                      const parameter_list& parameters,
+                                                      const optimizer_options& options) {
     constexpr std::size_t is_short = 64 * tuning::KiB;
     std::size_t chosen = all.size(), fewest = std::size_t(-1);
     for (std::size_t b = 0; b < all.size(); ++b) {

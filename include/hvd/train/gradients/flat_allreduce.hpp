@@ -34,8 +34,8 @@ struct bucket_inputs : input_names {
 // in place, and owns its storage.
 struct flat_allreduce : fused_storage, call {
     // `inputs` outlives the call. Without it tensors have numbers.
-    [[gnu::cold]] flat_allreduce(std::span<const flat_tensor> list, gradient_op how, const reduce_options& o,
-                   const bucket_inputs* inputs = nullptr)
+    [[gnu::cold]] flat_allreduce(std::span<const flat_tensor> list, gradient_op how,
+                                 const reduce_options& o, const bucket_inputs* inputs = nullptr)
         : call(collective::allreduce, o.name), buffer_{tensors, offsets} {
         const element_kind& kind = list.front().kind();
         std::size_t count = 0;

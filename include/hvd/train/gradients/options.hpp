@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "../../core/op.hpp"
 #include "../../core/lean/handles.hpp"
+#include "../../core/op.hpp"
 #include "wire_codec.hpp"
 
 namespace hvd::inline v0 {

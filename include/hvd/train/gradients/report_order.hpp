@@ -88,8 +88,8 @@ public:
 
     // Returns the order that the ranks agreed on: by registration, from the last to the first,
     // until they have learnt another one. Those in `may_be_unreported` come last.
-    [[gnu::cold]] expected_reports expected(std::size_t parameters,
-                              const std::vector<std::size_t>& may_be_unreported) const {
+    [[gnu::cold]] expected_reports expected(
+        std::size_t parameters, const std::vector<std::size_t>& may_be_unreported) const {
         std::vector<std::int64_t> place = places_;
         place.resize(parameters);
         const auto last = std::int64_t(parameters) + 1;

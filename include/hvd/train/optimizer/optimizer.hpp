@@ -103,7 +103,8 @@ class distributed_optimizer : public detail::host_gradients<detail::steps_of<Com
 
 public:
     /// @throws hvd::usage_error for options that contradict each other or an empty communicator.
-    [[gnu::cold]] distributed_optimizer(Comm& comm, Optimizer optimizer, optimizer_options options = {})
+    [[gnu::cold]] distributed_optimizer(Comm& comm, Optimizer optimizer,
+                                        optimizer_options options = {})
         : reducer(comm, std::move(options), detail::abilities_of<typename Comm::backend_type>),
           detail::registered_buffers<host>(comm.rank()),
           comm_(comm),

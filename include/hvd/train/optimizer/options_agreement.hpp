@@ -27,7 +27,8 @@ constexpr backend_abilities abilities_of = {reduces_wire<float16, Backend>,
                                             reduces_wire<bfloat16, Backend>,
                                             device_backend<Backend>, !is_direct<Backend>};
 
-[[gnu::cold]] inline void check_options(int rank, const optimizer_options& o, const backend_abilities& backend) {
+[[gnu::cold]] inline void check_options(int rank, const optimizer_options& o,
+                                        const backend_abilities& backend) {
     if (o.backward_passes_per_step < 1)
         refuse(rank, "backward_passes_per_step is ", o.backward_passes_per_step,
                ", and at least 1");

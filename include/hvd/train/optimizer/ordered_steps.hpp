@@ -204,7 +204,8 @@ public:
 
     // Makes the buckets, and later their plans.
     [[gnu::cold]] void list_buckets(member_lists&& members, parameter_list& parameters,
-                      const optimizer_options& options, const reduce_options& scales) {
+                                    const optimizer_options& options,
+                                    const reduce_options& scales) {
         const std::size_t asks = bucket_with_question(members, parameters, options);
         for (std::size_t b = 0; b < members.size(); ++b)
             buckets.add({calls_, std::move(members[b]), parameters, options, scales,

@@ -159,7 +159,8 @@ private:
     }
 
     template <class P, class G>
-    [[gnu::cold]] std::size_t add(registered_parameter p, std::string_view name, P& value, G& gradient) {
+    [[gnu::cold]] std::size_t add(registered_parameter p, std::string_view name, P& value,
+                                  G& gradient) {
         const auto shape = to_view(value).shape();
         resize_lists(parameters_.size() + 1);
         shared_parts_.reserve(parameters_.size() + 1);
