@@ -90,14 +90,14 @@ TSAN = {"build": "tsan", "level": "all", "slower": 4, "parallel": 2, "but": [*NO
         "core_of": ["collective", "device"]}
 
 STAGES = [
-    {"name": "units", "build": "gcc", "parallel": 1.5, "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "in_turns": {"headers.every_call_compiles*": 2}, "packages": ["format-check"], "cpu": [120, 350], "units": [3, 8]},
+    {"name": "units", "build": "gcc", "parallel": 1.5, "tests": ["unit", "concepts", "headers", "run"], "without_mpi": ["unit"], "in_turns": {"headers.every_call_compiles*": 2}, "packages": ["format-check"], "cpu": [120, 350], "units": [4, 9]},
     {"name": "collectives", "build": "clang", "parallel": 1.5, "tests": ["collective", "posix", "overhead.no_allocation*"], "but": ["apart"], "in_turns": {"collective.memory_model": 2, "collective.*.mpi.np3": 2}, "cpu": [300, 500], "units": [10, 16]},
     {"name": "training", "build": "clang", "parallel": 2, "tests": ["data", "train", "interop"], "but": ["apart", "emulated", "interop.torch*", "interop.dlib*"], "in_turns": {"train.*.mpi*": 2, "interop": 2},
      "packages": ["venv", "network"], "cpu": [250, 450], "units": [6, 23]},
-    {"name": "engine", "build": "clang", "parallel": 2, "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [120, 160], "units": [3, 7]},
+    {"name": "engine", "build": "clang", "parallel": 2, "tests": ["engine"], "packages_of_all": ["browser"], "cpu": [120, 160], "units": [3, 8]},
     # Ranks and jobs that wait for a timeout need no processor.
-    {"name": "elastic", "waits": True, "build": "clang", "parallel": 5, "tests": ["elastic", "tcp"], "but": ["device"], "in_turns": {"elastic.random*": 2}, "cpu": [170, 320], "units": [5, 10]},
-    {"name": "faults", "waits": True, "build": "clang", "tests": ["fault", "network"], "but": ["data"], "parallel": 6, "in_turns": {"fault.random*": 2, "fault.*.mpi.np4*": 2}, "packages": ["network"], "cpu": [180, 420], "units": [5, 17]},
+    {"name": "elastic", "waits": True, "build": "clang", "parallel": 5, "tests": ["elastic", "tcp"], "but": ["device"], "in_turns": {"elastic.random*": 2}, "cpu": [170, 320], "units": [5, 11]},
+    {"name": "faults", "waits": True, "build": "clang", "tests": ["fault", "network"], "but": ["data"], "parallel": 6, "in_turns": {"fault.random*": 2, "fault.*.mpi.np4*": 2}, "packages": ["network"], "cpu": [180, 420], "units": [5, 18]},
     {"name": "launcher", "waits": True, "build": "clang", "parallel": 5, "tests": ["launcher"], "packages": ["venv", "network", "sshd"], "packages_of_all": ["slurm"], "cpu": [180, 220], "units": [10, 21]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.

@@ -80,15 +80,13 @@ public:
         : count_(count), states_(queue < count ? queue : std::size_t(count)) {}
     stage_run(const stage_run&) = delete;
     stage_run& operator=(const stage_run&) = delete;
+    virtual ~stage_run() = default;
 
     std::uint64_t count() const { return count_; }
     std::size_t room() const { return states_.size(); }
 
     // Makes a sample and keeps it. A thread of the stage calls it.
     virtual void make(std::uint64_t place) = 0;
-
-protected:
-    ~stage_run() = default;
 
 private:
     friend class stage_pool;

@@ -44,7 +44,7 @@ public:
           slots_(room()) {
         if (count() > 0) pool_.open(*this);
     }
-    ~stage_run_of() {
+    ~stage_run_of() override {
         if (count() > 0) pool_.close(*this);
     }
 

@@ -46,18 +46,15 @@ HVD_KERNEL_AVX2 inline std::size_t copy_avx2(std::byte* to, const std::byte* fro
 // 3 does ten times slower if the destination lies a little further into its page than the source
 // (glibc's bug 30994; tuning.hpp has the figures). Large blocks of malloc lie so, 16 bytes into a
 // page, beside memory that was mapped. Elsewhere memcpy gives 38 to 50 GB/s and this loop 34 to 52.
-#if HVD_KERNEL_X86
-[[gnu::noinline]] inline void copy_many_bytes(std::byte* to, const std::byte* from,
-                                              std::size_t bytes) {
-    const std::size_t done =
-        runs_here(simd_level::avx2) ? copy_avx2(to, from, bytes) : copy_baseline(to, from, bytes);
-    if (bytes > done) __builtin_memcpy(to + done, from + done, bytes - done);
-}
-#endif
-
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if HVD_KERNEL_X86
-    if (bytes >= tuning::own_copy_from) return copy_many_bytes(to, from, bytes);
+    if (bytes >= tuning::own_copy_from) {
+        const std::size_t done = runs_here(simd_level::avx2) ? copy_avx2(to, from, bytes)
+                                                             : copy_baseline(to, from, bytes);
+        to += done;
+        from += done;
+        bytes -= done;
+    }
 #endif
     if (bytes > 0) __builtin_memcpy(to, from, bytes);
 }
@@ -71,8 +68,8 @@ enum class store_kind : std::uint8_t {
 };
 constexpr int store_kinds = HVD_KERNEL_X86 ? 3 : 1;
 
-[[gnu::noinline]] inline void store_bytes([[maybe_unused]] store_kind kind, std::byte* to,
-                                          const std::byte* from, std::size_t bytes) {
+inline void store_bytes([[maybe_unused]] store_kind kind, std::byte* to, const std::byte* from,
+                        std::size_t bytes) {
 #if HVD_KERNEL_X86
     if (kind == store_kind::string) {
         asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");

@@ -22,7 +22,7 @@ public:
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
 
-    [[gnu::noinline]] list_segment(const operation& op, std::size_t begin, std::size_t bytes_of_all)
+    list_segment(const operation& op, std::size_t begin, std::size_t bytes_of_all)
         : op_(op), begin_(begin), end_(begin + bytes_of_all), tensors_(op.tensor_count) {
         std::size_t high = tensors_;
         while (high > tensor + 1) {  // the last tensor that begins at `begin` or before it
@@ -31,7 +31,7 @@ public:
         }
     }
 
-    [[gnu::noinline]] bool next() {
+    bool next() {
         if (begin_ >= end_) return false;
         at = begin_;
         bytes = end_ - begin_;
@@ -61,21 +61,20 @@ private:
     std::size_t begin_, end_, tensors_;
 };
 
-[[gnu::noinline]] inline void gather_bytes(const operation& op, std::size_t begin,
-                                           std::size_t bytes, std::byte* to,
-                                           store_kind kind = store_kind::vectors) {
+inline void gather_bytes(const operation& op, std::size_t begin, std::size_t bytes, std::byte* to,
+                         store_kind kind = store_kind::vectors) {
     for (list_segment s(op, begin, bytes); s.next(); to += s.bytes)
         store_bytes(kind, to, s.in, s.bytes);
 }
 
 // The bytes that the results of an operation replace.
-[[gnu::noinline]] inline void gather_targets(const operation& op, std::size_t begin,
-                                             std::size_t bytes, std::byte* to) {
+inline void gather_targets(const operation& op, std::size_t begin, std::size_t bytes,
+                           std::byte* to) {
     for (list_segment s(op, begin, bytes); s.next(); to += s.bytes) copy_bytes(to, s.out, s.bytes);
 }
 
-[[gnu::noinline]] inline void scatter_bytes(const operation& op, std::size_t begin,
-                                            std::size_t bytes, const std::byte* from) {
+inline void scatter_bytes(const operation& op, std::size_t begin, std::size_t bytes,
+                          const std::byte* from) {
     for (list_segment s(op, begin, bytes); s.next(); from += s.bytes)
         copy_bytes(s.out, from, s.bytes);
 }

@@ -235,8 +235,8 @@ protected:
     }
 
     // Reduces elements of a group, which lie in inputs_, to `out`.
-    [[gnu::noinline]] void reduce_inputs(const operation& op, const reduction_group& g,
-                                         std::size_t count, std::byte* out) {
+    void reduce_inputs(const operation& op, const reduction_group& g, std::size_t count,
+                       std::byte* out) {
         if (count == 0 || failure) return;
         const bool scales = !g.is_scaled;
         try {
@@ -248,7 +248,7 @@ protected:
     }
 
     // Reduces n elements of inputs_, from number `first` of the result on.
-    [[gnu::noinline]] void reduce_range(const reduction& job, std::size_t first, std::size_t n) {
+    void reduce_range(const reduction& job, std::size_t first, std::size_t n) {
         if (n == 0 || failure) return;
         try {
             job.function({job.op, inputs_, size_, size_, job.out + first * job.element_bytes, n,

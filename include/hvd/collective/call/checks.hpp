@@ -3,9 +3,6 @@
 #pragma once
 
 #include <concepts>
-#include <iterator>
-#include <string>
-#include <string_view>
 #include <type_traits>
 
 #include "../../core/concepts.hpp"
@@ -54,12 +51,12 @@ enum class tensor_flaw {
     gone
 };
 
+// A string or a view of one: it has the traits of its characters.
 template <class T>
-constexpr bool is_text = false;
-template <class Char, class Traits, class Allocator>
-constexpr bool is_text<std::basic_string<Char, Traits, Allocator>> = true;
-template <class Char, class Traits>
-constexpr bool is_text<std::basic_string_view<Char, Traits>> = true;
+constexpr bool is_text = requires {
+    typename T::traits_type;
+    typename T::size_type;
+};
 
 // The flaw of an argument that is no view: it may be a range of something that hvd knows.
 template <class U>

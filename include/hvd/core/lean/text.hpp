@@ -82,8 +82,9 @@ public:
     template <class N>
         requires std::is_integral_v<N>
     text_part(N number)
-        : bits_(static_cast<std::conditional_t<std::is_signed_v<N>, long long, unsigned long long>>(
-              number)),
+        : bits_(static_cast<unsigned long long>(
+              static_cast<std::conditional_t<std::is_signed_v<N>, long long, unsigned long long>>(
+                  number))),
           size_(std::is_signed_v<N> ? is_signed : is_unsigned) {}
 
     // The text, which may lie in `digits`.

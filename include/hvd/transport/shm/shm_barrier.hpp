@@ -23,7 +23,7 @@ class shm_barrier : public transport {
 public:
     // `rank` is a rank of the region. Error texts have other numbers of the ranks, if these are
     // given.
-    [[gnu::cold]] shm_barrier(const shm_region& region, int rank, const int* numbers = nullptr)
+    shm_barrier(const shm_region& region, int rank, const int* numbers = nullptr)
         : transport(rank, region.ranks()),
           number_(numbers != nullptr ? numbers[rank] : rank),
           numbers_(numbers),
@@ -235,7 +235,7 @@ protected:
 
     // Peers read the header itself only if its digest differs from theirs, or if they need more
     // than to know that all are alike.
-    [[gnu::noinline]] void show(const call_header& mine) {
+    void show(const call_header& mine) {
         ++calls_;
         copy_header(slots_[rank_].entry[calls_ & last_kept], mine);
         digest_ = digest_of(mine);
@@ -254,11 +254,8 @@ protected:
     void arrive() {
         await_step();
         slots_[rank_].steps[steps_ & last_kept].step.store(steps_);
-        if (sleepers_.are_there()) [[unlikely]]
-            ring_if_ready();
-    }
-    [[gnu::noinline]] void ring_if_ready() {
-        if (ready()) sleepers_.ring();
+        if (sleepers_.are_there() && ready()) [[unlikely]]
+            sleepers_.ring();
     }
 
     // The other ranks need no more from this one than what it shows. They may wait for it alone, or
@@ -329,8 +326,8 @@ protected:
 
     // Writes where a tensor lies, as place number `index` of those that this rank shows, from 0 on.
     // They begin at `places`. Returns false if the peers can't reach the tensor.
-    [[gnu::noinline]] bool show_place(std::byte* places, std::size_t index, const std::byte* data,
-                                      std::size_t bytes) {
+    bool show_place(std::byte* places, std::size_t index, const std::byte* data,
+                    std::size_t bytes) {
         if (index == 0) losses_ = region_.reachable().losses();
         const place where = region_.reachable().find(data, bytes);
         std::memcpy(places + index * sizeof where, &where, sizeof where);

@@ -53,10 +53,8 @@ protected:
     }
     const std::byte* piece_of(int peer, std::size_t bytes) const {
         const step_line& line = line_of(peer);
-        return bytes <= sizeof line.small ? line.small : piece_in_ring(peer, bytes);
-    }
-    [[gnu::noinline]] const std::byte* piece_in_ring(int peer, std::size_t bytes) const {
-        const std::uint64_t at = line_of(peer).layout.at;
+        if (bytes <= sizeof line.small) return line.small;
+        const std::uint64_t at = line.layout.at;
         if (at % tuning::cache_line != 0 || at > ring_bytes_ || bytes > ring_bytes_ - at)
             [[unlikely]]
             refuse_shown_by(peer);
@@ -85,7 +83,7 @@ protected:
     }
 
     // Chunk number i of a rank in the present step.
-    [[gnu::noinline]] std::byte* chunk_of(int peer, std::uint64_t i) const {
+    std::byte* chunk_of(int peer, std::uint64_t i) const {
         const std::uint64_t at = line_of(peer).layout.at;
         if (at % window_bytes_ != 0) [[unlikely]]
             refuse_shown_by(peer);
@@ -128,14 +126,13 @@ protected:
     }
 
     // Place number `index` of a peer that shows so many.
-    [[gnu::noinline]] place place_shown(int peer, std::size_t index, std::size_t places) const {
+    place place_shown(int peer, std::size_t index, std::size_t places) const {
         place p;
         std::memcpy(&p, piece_of(peer, places * sizeof p) + index * sizeof p, sizeof p);
         return p;
     }
     // The same in this rank's addresses. It has so many bytes.
-    [[gnu::noinline]] std::byte* at_place(int peer, std::size_t index, std::size_t places,
-                                          std::size_t bytes) const {
+    std::byte* at_place(int peer, std::size_t index, std::size_t places, std::size_t bytes) const {
         const place p = place_shown(peer, index, places);
         std::byte* const data = region_.reachable().at(p, bytes);
         if (data == nullptr && bytes > 0) [[unlikely]]
@@ -155,7 +152,7 @@ private:
     std::byte* ring_of(int rank) const { return windows_ + std::size_t(rank) * ring_bytes_; }
 
     // A piece lies in one stretch.
-    [[gnu::noinline]] std::byte* ring_room(std::size_t bytes, std::size_t alignment) {
+    std::byte* ring_room(std::size_t bytes, std::size_t alignment) {
         std::uint64_t at = (written_ + alignment - 1) / alignment * alignment;
         if (at % ring_bytes_ + bytes > ring_bytes_) at += ring_bytes_ - at % ring_bytes_;
         if (!is_read(at + bytes)) return nullptr;

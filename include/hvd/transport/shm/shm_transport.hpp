@@ -16,7 +16,7 @@ namespace hvd::inline v0::detail {
 // All algorithms reduce in rank order.
 class shm_transport final : public shm_exchange {
 public:
-    [[gnu::cold]] shm_transport(const shm_region& region, int rank, const int* numbers = nullptr)
+    shm_transport(const shm_region& region, int rank, const int* numbers = nullptr)
         : shm_exchange(region, rank, numbers), slice_room_(share_of_window(size_)) {}
 
     bool choose(const operation& op) override {
@@ -224,7 +224,7 @@ private:
                bytes / (gathers ? 1 : 2) >= tuned_.unstable.least_private;
     }
 
-    [[gnu::noinline]] void bring(const operation& op) {
+    void bring(const operation& op) {
         const bool scatters = op.entry.kind == collective::scatter;
         if (rank_ != op.entry.root && (scatters || op.entry.kind == collective::broadcast)) {
             if (op.has_room) show_room(op.room);
@@ -247,7 +247,7 @@ private:
         stores_.fill(bytes, [&](store_kind kind) { store_bytes(kind, piece, data, bytes); });
     }
     // The place of this rank's own part stays as it is.
-    [[gnu::noinline]] void fill_parts(const operation& op, std::byte* piece) {
+    void fill_parts(const operation& op, std::byte* piece) {
         std::size_t at = 0;
         for (int p = 0; p < size_; ++p) {
             const std::size_t bytes = op.counts[std::size_t(p)] * op.element_bytes;
@@ -331,7 +331,7 @@ private:
     // A small piece lies in the line of its step, which is written again before a rank reads what
     // lies there, where ranks tell each other first whether they have room. A larger one stays:
     // the ring has room for what comes next.
-    [[gnu::noinline]] std::byte* kept_piece(int peer, std::size_t bytes) {
+    std::byte* kept_piece(int peer, std::size_t bytes) {
         const auto* const piece = given_piece(peer, bytes);
         small_piece& kept = kept_[std::size_t(peer)];
         if (all_have_room || bytes > sizeof kept) return const_cast<std::byte*>(piece);
@@ -339,7 +339,7 @@ private:
         return kept.bytes;
     }
 
-    [[gnu::noinline]] const std::byte* given_piece(int peer, std::size_t bytes) const {
+    const std::byte* given_piece(int peer, std::size_t bytes) const {
         const step_line& line = line_of(peer);
         const bool is_deposit = line.what >= content::deposited;
         if (!is_deposit || bytes <= sizeof line.small) return piece_of(peer, bytes);
@@ -355,7 +355,7 @@ private:
     }
     std::size_t bytes_of_counts() const { return std::size_t(size_) * sizeof(std::size_t); }
 
-    [[gnu::noinline]] void show_data(const operation& op) {
+    void show_data(const operation& op) {
         if (algorithm_ != algorithm::whole_by_all) {
             if (std::byte* const window = first_window()) {
                 next_to_[filled] = chunk_at(op, 0, 0);
@@ -418,16 +418,15 @@ private:
     }
 
     // Reduces n elements of a group that lie in `sources_`, from `at` bytes on.
-    [[gnu::noinline]] void reduce_sources(const operation& op, const reduction_group& g,
-                                          const std::byte* in, std::byte* out, std::size_t n,
-                                          std::size_t at) {
+    void reduce_sources(const operation& op, const reduction_group& g, const std::byte* in,
+                        std::byte* out, std::size_t n, std::size_t at) {
         for (int p = 0; p < size_; ++p) inputs_[p] = p == rank_ ? in : sources_[p] + at;
         reduce_inputs(op, g, n, out);
     }
 
     // The same for bytes that may lie in several tensors of a list.
-    [[gnu::noinline]] void reduce_segments(const operation& op, const reduction_group& g,
-                                           std::size_t begin, std::size_t bytes, std::size_t at) {
+    void reduce_segments(const operation& op, const reduction_group& g, std::size_t begin,
+                         std::size_t bytes, std::size_t at) {
         for (list_segment s(op, begin, bytes); s.next(); at += s.bytes)
             reduce_sources(op, g, s.in, s.out, s.bytes / g.element_bytes, at);
     }
@@ -516,8 +515,7 @@ private:
 
     // ---- chunks ---------------------------------------------------------------------------------
 
-    [[gnu::noinline]] chunk chunk_at(const operation& op, std::size_t group,
-                                     std::size_t first) const {
+    chunk chunk_at(const operation& op, std::size_t group, std::size_t first) const {
         while (group < op.group_count && first >= op.groups[group].count) {
             ++group;
             first = 0;
@@ -553,7 +551,7 @@ private:
     struct range {
         std::size_t begin, bytes;
     };
-    [[gnu::noinline]] range slice_of(const operation& op, const chunk& c, int p) const {
+    range slice_of(const operation& op, const chunk& c, int p) const {
         const reduction_group& g = op.groups[c.group];
         const std::size_t begin = even_part(c.count, p, size_),
                           end = even_part(c.count, p + 1, size_);
@@ -565,7 +563,7 @@ private:
 
     // Fills a window with a chunk: all of it, or all but this rank's own slice, whose place is for
     // its result.
-    [[gnu::noinline]] void fill_chunk(const operation& op, std::byte* window) {
+    void fill_chunk(const operation& op, std::byte* window) {
         const chunk c = next_to_[filled];
         const reduction_group& g = op.groups[c.group];
         next_to_[filled] = chunk_at(op, c.group, c.first + c.count);

@@ -2,7 +2,6 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
-#include "../../core/lean/function_ref.hpp"
 #include "../../kernel/copy.hpp"
 #include "../../platform/clock.hpp"
 
@@ -15,7 +14,8 @@ namespace hvd::inline v0::detail {
 class store_choice {
 public:
     // Runs f(kind), which writes `bytes` into a window.
-    [[gnu::noinline]] void fill(std::size_t bytes, function_ref<void(store_kind)> f) {
+    template <class F>
+    void fill(std::size_t bytes, F f) {
         if (bytes < tuning::least_store_choice) return f(store_kind::vectors);
         if (fills_ > trials) [[likely]] {
             f(best_);
@@ -31,7 +31,8 @@ public:
 
     // Runs f, which reads as many bytes of a peer's window. The readings come in the order of the
     // fillings.
-    [[gnu::noinline]] void read(std::size_t bytes, function_ref<void()> f) {
+    template <class F>
+    void read(std::size_t bytes, F f) {
         if (reads_ >= trials || reads_ >= fills_ || !is_comparable(bytes)) [[likely]]
             return f();
         measure(read_times_[int(kind_of(reads_++))], bytes, f);
@@ -56,7 +57,8 @@ private:
     }
 
     // Keeps the least time of a byte, in seconds: longer ones have been disturbed.
-    static void measure(double& least, std::size_t bytes, function_ref<void()> f) {
+    template <class F>
+    static void measure(double& least, std::size_t bytes, F f) {
         const time_point begin = now();
         f();
         const double time = double(now() - begin) / double(tuning::second) / double(bytes);
