@@ -185,7 +185,7 @@ class DataService(ServiceTest):
 
     def test_random_kills_of_workers_and_dispatchers_change_nothing(self):
         stalls = {f"{kind} of {workers}": [] for workers in ("several workers", "one worker") for kind in ("worker", "dispatcher")}
-        for seed in range(int(os.environ.get("HVD_DATA_RUNS", "10"))):
+        for seed in range(int(os.environ.get("HVD_TEST_DATA_RUNS", "10"))):
             with self.subTest(seed=seed):
                 # in each second run two trainings share their batches
                 for kind, seconds in self.play_kills(random.Random(seed), 1 + seed % 2):

@@ -25,6 +25,7 @@ from turns import has_turn, number_of_commit  # noqa: E402
 
 LEVELS = ["test", "all", "soak"]
 STAGE_LIMIT = 20 * 60  # seconds; under --soak there is none
+SOAK_PATIENCE = 4  # a soak takes hours, in which others use the machine, too: its tests may take so many times as long
 OVER_CPU, OVER_UNITS = 1.5, 1.05
 TURNS = 4  # commits, until each test of the suite `turns` has run
 
@@ -113,6 +114,7 @@ ALL_ROOMS = {pattern.split(".")[0] for stage in STAGES for pattern in stage["tes
 class Run:
     def __init__(self, arguments):
         self.arguments, self.results, self.packages = arguments, Results(), Packages()
+        self.patience = SOAK_PATIENCE if arguments.level == "soak" else 1
         self.jobs = int(os.environ.get("HVD_JOBS") or len(os.sched_getaffinity(0)))
         self.begun, self.times, self.listed = time.monotonic(), [], []
         budget = os.environ.get("HVD_TEST_BUDGET")
@@ -186,12 +188,15 @@ class Run:
         if not made.tests:
             return None if self.arguments.names else self.results.fail(f"{name}: finding tests", "it has none")
         built = time.monotonic() - begun
-        records, cpu = made.build.run(made.tests, stage, name, self.parallel(stage, beside), lambda test, result: self.results.seen(name, test, result))
+        records, cpu = made.build.run(made.tests, self.limits_of(stage), name, self.parallel(stage, beside), lambda test, result: self.results.seen(name, test, result))
         self.results.stage_ended(name, records)
         if name == "gpu":
             gpu_report.write(records, made.build.folder / "report.md")
         self.judge_missing(name, made.tests, records)
         return stage, made, time.monotonic() - begun, built, made.cpu + cpu
+
+    def limits_of(self, stage):
+        return {**stage, "slower": self.patience * stage.get("slower", 1)}
 
     def parallel(self, stage, beside=1):
         return max(1, round(self.jobs * stage.get("parallel", 1) / beside))
@@ -216,7 +221,8 @@ class Run:
     def variables_of_tests(self):
         """What is a part of the work without --soak is the whole with it, and where a test is named."""
         if self.arguments.level == "soak":
-            return {"HVD_TEST_WHOLE": "1", "HVD_FUZZ_SECONDS": "600", "HVD_FAULT_RUNS": "10", "HVD_ELASTIC_RUNS": "20", "HVD_DATA_RUNS": "200"}
+            return {"HVD_TEST_WHOLE": "1", "HVD_TEST_FUZZ_SECONDS": "600", "HVD_FAULT_RUNS": "10", "HVD_ELASTIC_RUNS": "20", "HVD_TEST_DATA_RUNS": "200",
+                    "HVD_TEST_TIMEOUT": str(120 * self.patience)}
         # Five and seven threads take turns on a few processors.
         return {"HVD_TEST_WHOLE": "1"} if self.arguments.names else {"HVD_TEST_RANKS": "1,2,3,4"}
 
