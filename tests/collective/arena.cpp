@@ -386,6 +386,15 @@ long mebibytes(const std::string& name) {
 // The resident memory that is shared, or else this process's own.
 long resident(bool shared) { return mebibytes(shared ? "RssShmem:" : "RssAnon:"); }
 
+// A process has an arena for itself where nobody of a larger job is on its host.
+#if defined(HVD_TEST_LAUNCHED)
+bool has_shared_memory(const communicator& comm) {
+    return comm.size() == 1 || comm.local_size() > 1;
+}
+#else
+bool has_shared_memory(const communicator&) { return false; }
+#endif
+
 }  // namespace
 
 TEST_CASE("the addresses of arenas that have ended on all ranks are given back") {
@@ -472,12 +481,8 @@ TEST_CASE("arenas end at other times on each rank, and the others keep their ten
 }
 
 TEST_CASE("the system has an arena's memory back when the arena ends, and when growing fails") {
-#if defined(HVD_TEST_LAUNCHED)
-    constexpr bool shared = true;
-#else
-    constexpr bool shared = false;
-#endif
     on_ranks([](communicator& comm) {
+        const bool shared = has_shared_memory(comm);
         constexpr std::size_t bytes = std::size_t(16) << 20;
         for (int round = 0; round < 2; ++round) {
             comm.barrier();
