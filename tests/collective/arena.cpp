@@ -502,7 +502,9 @@ TEST_CASE("the system has an arena's memory back when the arena ends, and when g
             }
             comm.barrier();
             // Sanitizers keep freed memory, to find uses of it, or have more for it.
-            if (shared || !(under_asan || under_tsan)) CHECK(resident(shared) <= before + 4);
+            // In the first round a network makes its buffers.
+            if (shared || (round > 0 && !(under_asan || under_tsan)))
+                CHECK(resident(shared) <= before + 4);
         }
     });
 }
