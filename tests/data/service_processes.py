@@ -44,6 +44,7 @@ class DataService(ServiceTest):
         for workers, options in ((1, []), (3, ["--no-shared-memory", "--metrics", self.times / "hvd.prom"]), (4, ["--dispatchers", "2"])):
             with self.subTest(workers=workers):
                 service = self.start_spark(workers, *options)
+                wait_until(self.config.exists, "the config file")  # Spark takes long to start
                 if "--metrics" in options:
                     wait_until((self.times / "hvd.prom").exists, "counts for Prometheus")
                 self.finish(self.start_trainers(2))

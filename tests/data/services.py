@@ -11,7 +11,7 @@ import time
 import unittest
 
 COMPUTE, WORKER, TRAINER = os.environ["HVD_COMPUTE"], os.environ["HVD_DATA_WORKER"], os.environ["HVD_DATA_TRAINER"]
-PATIENCE = 60  # seconds; a test fails after them, and none needs them
+PATIENCE = int(os.environ.get("HVD_TEST_TIMEOUT", "60"))  # seconds; a test fails after them, and none needs them
 LAUNCHERS = ("HVD_", "OMPI_", "PMI_", "SLURM_")
 
 
