@@ -1034,10 +1034,10 @@ TEST_CASE("files that are no config files are refused with their names") {
          "timeout is array"},
         {replaced("}", ", \"shared_memory\": 1}"), "shared_memory is 1, and true or false"},
         {replaced("}", ", \"encrypted\": 1}"), "encrypted is 1, and true or false"},
-        {replaced("}", ", \"reuse_dataset\": true}"), "First come, first served is not there"},
+        {replaced("}", ", \"reuse_dataset\": true}"), "here first_come_first_served"},
         {replaced("}", ", \"processing_mode\": \"fcfs\"}"),
          "processing_mode is \"fcfs\", and no member of this file: give "
-         "data::send_to_data_service a data::processing_mode. First come, first served"},
+         "data::send_to_data_service a data::processing_mode, here first_come_first_served"},
         {replaced("}", ", \"reuse_dataset\": true, \"round_robin\": true}"),
          "reuse_dataset is true, and no member of this file"},
         {std::string((1 << 20) + 1, ' '), "it has 1048577 bytes, and at most 1048576"},

@@ -407,6 +407,25 @@ class DataService(ServiceTest):
         self.assertEqual([epoch["lost"] for epoch in lost], [[1], [0]])
         self.assertTrue(50 <= lost[0]["step"] < 200 < lost[1]["step"] < 400, lost)
 
+    @unittest.skipUnless(HVDRUN, "hvdrun was not built")
+    def test_first_come_first_served_gives_each_batch_to_one_trainer_while_processes_are_killed(self):
+        serving = {"dispatcher": self.start(TRAINER, "dispatcher", self.config)}
+        wait_until(self.config.exists, "the config file")
+        variables = {"HVD_DATA_SERVICE": self.config, "HVD_DATA_DISPATCHER": 0}
+        for name in ("first worker", "second worker"):
+            serving[name] = self.start(WORKER, **variables)
+        job = self.start(HVDRUN, "-np", 3, TRAINER, "claims", self.config)
+        lines = []
+        for victim in ("first worker", "dispatcher", "second worker", "dispatcher", "first worker"):
+            lines += self.lines_of(job, 50)
+            serving[victim].kill()
+            serving[victim].communicate()
+            serving[victim] = self.start(TRAINER, "dispatcher", self.config) if victim == "dispatcher" else self.start(WORKER, **variables)
+        lines += job.stdout.readlines()
+        self.assertEqual((job.wait(timeout=PATIENCE), job.stderr.read()), (0, ""))
+        self.assertEqual(sorted(line.partition(":")[2] for line in lines), sorted(expected(0, 1).splitlines(keepends=True)))
+        self.assertEqual(len({line.partition(":")[0] for line in lines}), 3)
+
 
 if __name__ == "__main__":
     unittest.main()

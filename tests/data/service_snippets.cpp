@@ -15,6 +15,7 @@
 #include <hvd/arena.hpp>
 #include <hvd/data_service.hpp>
 #include <hvd/timeline.hpp>
+#include <hvd/train/uneven.hpp>
 
 #include "hvd_test.hpp"
 
@@ -109,6 +110,33 @@ TEST_CASE("batches of a service in an arena") {
         //! [into]
         CHECK(sum == 999000);
     });
+}
+
+TEST_CASE("batches first come, first served") {
+    auto config = data::service_config::make(0, 0);
+    const data::service_worker worker(service_pipeline(), config);
+    config.worker_addresses = {"127.0.0.1:" + std::to_string(worker.port())};
+    std::vector<long> sums(3);
+    hvd::run_threads(3, [&](hvd::communicator<hvd::threads>& world) {
+        long& sum = sums[std::size_t(world.rank())];
+        //! [first_come]
+        data::loader loader(service_pipeline() |
+                            data::send_to_data_service(
+                                config, world, data::processing_mode::first_come_first_served));
+        hvd::uneven_scope scope(world);
+        auto batch = loader.next();
+        while (scope.begin_step(batch ? batch->size() : 0)) {
+            if (batch) {
+                for (const int x : *batch) sum += x;  // train here
+                batch = loader.next();
+            }
+            std::vector<float> gradient(10, 1);
+            scope.weigh(gradient);  // zeros on a rank without a batch
+            world.allreduce(gradient, hvd::sum);
+        }
+        //! [first_come]
+    });
+    CHECK(sums[0] + sums[1] + sums[2] == 999000);
 }
 
 TEST_CASE("who waits for whom") {

@@ -170,10 +170,10 @@ public:
     {
         return before_.mine();
     }
-    void begin(const batch_request& first, std::uint64_t steps) const
+    auto begin(const batch_request& first, std::uint64_t steps) const
         requires hvd::detail::remote_pipeline<Before>
     {
-        before_.begin(first, steps);
+        return before_.begin(first, steps);
     }
 
     std::vector<stage_statistics> stages() const

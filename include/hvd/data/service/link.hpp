@@ -36,6 +36,8 @@ enum class service_frame : std::uint32_t {
     made,        // a worker: the number of its batches, and the nanoseconds in which it made them
     ask_list,    // the workers that are there
     list,
+    claim,    // of a trainer, to rank 0 of its training: a claim_request
+    claimed,  // its answer: a claim_answer
 };
 
 // The head of a frame. Its code covers all of it, the place of the frame in the connection, and
