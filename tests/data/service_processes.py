@@ -327,6 +327,18 @@ class DataService(ServiceTest):
             self.assertRegex(line, r"^hvd-compute: dispatcher 0: [01] of 1 workers, [01] trainers, \d+ batches, [\d.]+ a second; workers wait for trainers in \d+ % of the time$")
         self.end([rank])
 
+    def test_progress_and_metrics_have_the_stages_with_threads(self):
+        file = self.times / "hvd.prom"
+        rank = self.start_rank(0, 1, "--progress", "--metrics", file, HVD_TEST_STAGE_THREADS=2)
+        self.finish(self.start_trainers(1))
+        line = ""
+        while " 400 batches" not in line:
+            line = rank.stderr.readline()
+        self.assertRegex(line, r"trainers in \d+ % of the time; stage 1: 2 threads busy in \d+ %, without room in \d+ %, \d+ ready$")
+        wait_until(lambda: '\nhvd_data_service_stage_samples_total{dispatcher="0",stage="1"} 8000\n' in file.read_text(), "the counts of all samples")
+        self.assertIn('\nhvd_data_service_stage_busy_seconds_total{dispatcher="0",stage="1"} ', file.read_text())
+        self.end([rank])
+
     def test_metrics_are_a_file_for_prometheus(self):
         file = self.folder / "hvd.prom"
         rank = self.start_rank(0, 1, "--metrics", file)

@@ -173,6 +173,12 @@ TEST_CASE("waits for batches in a timeline") {
         loader.record_waits(world.observer());           // an hvd::timeline
         for (const std::vector<int>& batch : loader.epoch(0)) samples += batch.size();
         //! [timeline]
+        data::loader threads(data::from(std::vector<int>(20, 7)) |
+                                 data::map([](int x) { return x; }, {.threads = 1}) |
+                                 data::batch(10),
+                             world);
+        threads.record_waits(world.observer());
+        while (threads.next()) continue;
         hvd::stop_timeline(world);
         CHECK(samples == 1000);
     });
@@ -180,7 +186,12 @@ TEST_CASE("waits for batches in a timeline") {
     std::size_t waits = 0;
     for (std::size_t i = 0; (i = events.find("\"waits for a batch\"", i)) != events.npos; ++i)
         ++waits;
-    CHECK(waits == 11);  // with that for the end
+    CHECK(waits == 14);  // with those for the ends
+    const std::size_t at_stage =
+        events.find("\"stage 1 (map) of communicator 2\",\"args\":{\"ready\":");
+    REQUIRE(at_stage != events.npos);
+    CHECK(events.rfind("{\"ph\":\"C\",\"pid\":0,", at_stage) > events.rfind('\n', at_stage));
+    CHECK(events.find(",\"making\":0,\"samples per second\":", at_stage) != events.npos);
     CHECK(events.find("calls of communicator 1") != events.npos);
 }
 

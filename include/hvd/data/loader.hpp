@@ -9,12 +9,14 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "batch.hpp"
 #include "batch_queue.hpp"
 #include "batch_waits.hpp"
+#include "stage_metrics.hpp"
 
 namespace hvd::inline v0::data {
 
@@ -147,6 +149,7 @@ public:
         try {
             std::optional<made_batch<batch_type>> made =
                 waits_.around([this] { return next_made(); });
+            tell_stages(!made);
             if (!made) return at_end();
             count_skipped(*made);
             advance();
@@ -159,7 +162,8 @@ public:
     }
 
     /// Records in the timeline of a communicator's observer each time in which `next` waits for a
-    /// batch: `loader.record_waits(world.observer())`. They have a track of their own there.
+    /// batch: `loader.record_waits(world.observer())`. They have a track of their own there. Stages
+    /// with threads have one each with the samples that are ready, and how busy they are.
     /// @snippet tests/data/service_snippets.cpp timeline
     template <hvd::detail::observes_splits Observer>
     void record_waits(Observer& of) {
@@ -227,6 +231,21 @@ public:
         requires hvd::detail::has_stages<Pipeline>
     {
         return pipeline_.stages();
+    }
+    /// The same as a text file for Prometheus: `hvd_data_stage_…`, with the labels `rank` and
+    /// `stage`. It is empty without such stages.
+    std::string prometheus() const
+        requires hvd::detail::has_stages<Pipeline>
+    {
+        return hvd::detail::metrics_of(stages(), mine_.rank).text();
+    }
+    /// Writes this file at once, as `hvd::prometheus_metrics::write` does.
+    /// @throws hvd::usage_error naming the file and the system's reason
+    /// @snippet tests/data/snippets.cpp stage_metrics
+    void write_prometheus(const std::string& file) const
+        requires hvd::detail::has_stages<Pipeline>
+    {
+        hvd::detail::metrics_of(stages(), mine_.rank).write(file, mine_.rank);
     }
 
     /// A hash of the pipeline's types, options and `data::version`, for processes that must have
@@ -305,6 +324,11 @@ private:
                                                 " were skipped, at most ", plan().most_skipped,
                                                 " may be; the last: ", made.last_failure),
                               -1, 0, nullptr);
+    }
+
+    void tell_stages([[maybe_unused]] bool is_end) {
+        if constexpr (hvd::detail::has_stages<Pipeline>)
+            if (waits_.wants_stages(is_end)) waits_.tell(pipeline_.stages());
     }
 
     // Rank 0 is told, so that it knows it when the ranks have met behind the epoch.

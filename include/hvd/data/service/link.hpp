@@ -33,7 +33,7 @@ enum class service_frame : std::uint32_t {
     failed,      // its other answer: a service_failure
     registered,  // a worker: its addresses
     probe,       // a trainer: nothing, which the worker's host acknowledges
-    made,        // a worker: the number of its batches, and the nanoseconds in which it made them
+    made,        // a worker: the number of its batches, the nanoseconds for them, and its stages
     ask_list,    // the workers that are there
     list,
     claim,    // of a trainer, to rank 0 of its training: a claim_request
