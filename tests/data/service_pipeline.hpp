@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <cstdlib>
 #include <vector>
 
 #include <time.h>
@@ -19,13 +20,22 @@ struct numbered {
     int read(std::size_t i) const { return int(i); }
 };
 
+// Those of the stage, which a test may want.
+inline std::size_t stage_threads() {
+    const char* const threads = std::getenv("HVD_TEST_STAGE_THREADS");
+    return threads == nullptr ? 0 : std::size_t(std::atoi(threads));
+}
+
 inline auto service_pipeline() {
-    return hvd::data::from(numbered{}) | hvd::data::map([](int i, hvd::data::random& draws) {
-               const timespec moment{0, 100'000};
-               nanosleep(&moment, nullptr);
-               std::vector<int> sample(100, i);  // a batch of these goes by shared memory
-               sample.back() = int(draws.below(1000));
-               return sample;
-           }) |
+    return hvd::data::from(numbered{}) |
+           hvd::data::map(
+               [](int i, hvd::data::random& draws) {
+                   const timespec moment{0, 100'000};
+                   nanosleep(&moment, nullptr);
+                   std::vector<int> sample(100, i);  // a batch of these goes by shared memory
+                   sample.back() = int(draws.below(1000));
+                   return sample;
+               },
+               {.threads = stage_threads()}) |
            hvd::data::shuffle({.seed = 9}) | hvd::data::batch(20, hvd::data::concatenate);
 }

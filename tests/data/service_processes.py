@@ -328,6 +328,18 @@ class DataService(ServiceTest):
             self.assertRegex(line, r"^hvd-compute: dispatcher 0: [01] of 1 workers, [01] trainers, \d+ batches, [\d.]+ a second; workers wait for trainers in \d+ % of the time$")
         self.end([rank])
 
+    def test_progress_and_metrics_have_the_stages_with_threads(self):
+        file = self.times / "hvd.prom"
+        rank = self.start_rank(0, 1, "--progress", "--metrics", file, HVD_TEST_STAGE_THREADS=2)
+        self.finish(self.start_trainers(1))
+        line = ""
+        while " 400 batches" not in line:
+            line = rank.stderr.readline()
+        self.assertRegex(line, r"trainers in \d+ % of the time; stage 1: 2 threads busy in \d+ %, without room in \d+ %, \d+ ready$")
+        wait_until(lambda: '\nhvd_data_service_stage_samples_total{dispatcher="0",stage="1"} 8000\n' in file.read_text(), "the counts of all samples")
+        self.assertIn('\nhvd_data_service_stage_busy_seconds_total{dispatcher="0",stage="1"} ', file.read_text())
+        self.end([rank])
+
     def test_metrics_are_a_file_for_prometheus(self):
         file = self.folder / "hvd.prom"
         rank = self.start_rank(0, 1, "--metrics", file)
@@ -407,6 +419,25 @@ class DataService(ServiceTest):
         lost = [epoch for epoch in self.events("epoch") if epoch["lost"]]
         self.assertEqual([epoch["lost"] for epoch in lost], [[1], [0]])
         self.assertTrue(50 <= lost[0]["step"] < 200 < lost[1]["step"] < 400, lost)
+
+    @unittest.skipUnless(HVDRUN, "hvdrun was not built")
+    def test_first_come_first_served_gives_each_batch_to_one_trainer_while_processes_are_killed(self):
+        serving = {"dispatcher": self.start(TRAINER, "dispatcher", self.config)}
+        wait_until(self.config.exists, "the config file")
+        variables = {"HVD_DATA_SERVICE": self.config, "HVD_DATA_DISPATCHER": 0}
+        for name in ("first worker", "second worker"):
+            serving[name] = self.start(WORKER, **variables)
+        job = self.start(HVDRUN, "-np", 3, TRAINER, "claims", self.config)
+        lines = []
+        for victim in ("first worker", "dispatcher", "second worker", "dispatcher", "first worker"):
+            lines += self.lines_of(job, 50)
+            serving[victim].kill()
+            serving[victim].communicate()
+            serving[victim] = self.start(TRAINER, "dispatcher", self.config) if victim == "dispatcher" else self.start(WORKER, **variables)
+        lines += job.stdout.readlines()
+        self.assertEqual((job.wait(timeout=PATIENCE), job.stderr.read()), (0, ""))
+        self.assertEqual(sorted(line.partition(":")[2] for line in lines), sorted(expected(0, 1).splitlines(keepends=True)))
+        self.assertEqual(len({line.partition(":")[0] for line in lines}), 3)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@
 #include <hvd/arena.hpp>
 #include <hvd/data_service.hpp>
 #include <hvd/timeline.hpp>
+#include <hvd/train/uneven.hpp>
 
 #include "hvd_test.hpp"
 
@@ -111,6 +112,33 @@ TEST_CASE("batches of a service in an arena") {
     });
 }
 
+TEST_CASE("batches first come, first served") {
+    auto config = data::service_config::make(0, 0);
+    const data::service_worker worker(service_pipeline(), config);
+    config.worker_addresses = {"127.0.0.1:" + std::to_string(worker.port())};
+    std::vector<long> sums(3);
+    hvd::run_threads(3, [&](hvd::communicator<hvd::threads>& world) {
+        long& sum = sums[std::size_t(world.rank())];
+        //! [first_come]
+        data::loader loader(service_pipeline() |
+                            data::send_to_data_service(
+                                config, world, data::processing_mode::first_come_first_served));
+        hvd::uneven_scope scope(world);
+        auto batch = loader.next();
+        while (scope.begin_step(batch ? batch->size() : 0)) {
+            if (batch) {
+                for (const int x : *batch) sum += x;  // train here
+                batch = loader.next();
+            }
+            std::vector<float> gradient(10, 1);
+            scope.weigh(gradient);  // zeros on a rank without a batch
+            world.allreduce(gradient, hvd::sum);
+        }
+        //! [first_come]
+    });
+    CHECK(sums[0] + sums[1] + sums[2] == 999000);
+}
+
 TEST_CASE("who waits for whom") {
     auto config = data::service_config::make(0, 0);
     const data::service_worker worker(service_pipeline(), config);
@@ -145,6 +173,12 @@ TEST_CASE("waits for batches in a timeline") {
         loader.record_waits(world.observer());           // an hvd::timeline
         for (const std::vector<int>& batch : loader.epoch(0)) samples += batch.size();
         //! [timeline]
+        data::loader threads(data::from(std::vector<int>(20, 7)) |
+                                 data::map([](int x) { return x; }, {.threads = 1}) |
+                                 data::batch(10),
+                             world);
+        threads.record_waits(world.observer());
+        while (threads.next()) continue;
         hvd::stop_timeline(world);
         CHECK(samples == 1000);
     });
@@ -152,7 +186,12 @@ TEST_CASE("waits for batches in a timeline") {
     std::size_t waits = 0;
     for (std::size_t i = 0; (i = events.find("\"waits for a batch\"", i)) != events.npos; ++i)
         ++waits;
-    CHECK(waits == 11);  // with that for the end
+    CHECK(waits == 14);  // with those for the ends
+    const std::size_t at_stage =
+        events.find("\"stage 1 (map) of communicator 2\",\"args\":{\"ready\":");
+    REQUIRE(at_stage != events.npos);
+    CHECK(events.rfind("{\"ph\":\"C\",\"pid\":0,", at_stage) > events.rfind('\n', at_stage));
+    CHECK(events.find(",\"making\":0,\"samples per second\":", at_stage) != events.npos);
     CHECK(events.find("calls of communicator 1") != events.npos);
 }
 

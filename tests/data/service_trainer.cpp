@@ -13,12 +13,13 @@
 
 #include <hvd/data_service.hpp>
 #include <hvd/elastic.hpp>
+#include <hvd/tcp.hpp>
 
 #include "service_pipeline.hpp"
 
 // A trainer of tests/data/service_processes.py, which prints a line for each batch: by the service
 // of a config file, or without one. It is a dispatcher, too, which writes that file if there is
-// none, and a rank of an elastic job.
+// none, and a rank of a job.
 namespace {
 
 namespace data = hvd::data;
@@ -90,6 +91,20 @@ void print_epochs(Loader& loader, std::chrono::milliseconds each = {}) {
         }
 }
 
+// A rank of a job, which takes batches first come, first served.
+int train_by_claims(const std::string& path) {
+    using namespace std::chrono_literals;
+    auto world = hvd::communicator<hvd::tcp>::world();
+    const auto config = data::service_config::read(path, data::wait_for_file{30s});
+    data::loader loader(
+        service_pipeline() |
+        data::send_to_data_service(config, world, data::processing_mode::first_come_first_served) |
+        data::prefetch(6));
+    print_epochs(loader, std::chrono::milliseconds(world.rank()));
+    world.barrier();
+    return 0;
+}
+
 int serve_dispatcher(const std::string& path) {
     if (!std::filesystem::exists(path)) data::service_config::make(1, 3).write(path);
     const data::service_dispatcher dispatcher(data::service_config::read(path));
@@ -152,6 +167,7 @@ int train_elastically(const std::string& path) {
 
 // service_trainer dispatcher CONFIG, or
 // service_trainer elastic CONFIG, or
+// service_trainer claims CONFIG, or
 // service_trainer RANK SIZE [CONFIG MILLISECONDS]
 int main(int argc, char** argv) {
     if (argc != 3 && argc != 5) return 2;
@@ -159,6 +175,7 @@ int main(int argc, char** argv) {
     const int rank = std::atoi(argv[1]), size = std::atoi(argv[2]);
     try {
         if (std::string_view(argv[1]) == "elastic") return train_elastically(argv[2]);
+        if (std::string_view(argv[1]) == "claims") return train_by_claims(argv[2]);
         if (argc == 3) {
             data::loader loader(service_pipeline(), hvd::part{rank, size});
             print_epochs(loader);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -176,6 +177,14 @@ TEST_CASE("threaded_map snippet") {
     //! [threaded_map]
     CHECK(*batch == std::vector<int>{11, 21, 31});
     CHECK(line.find("stage 2 (map): 1 threads") != line.npos);
+    const hvd_test::temporary_directory folder;
+    const std::string file = folder.path() + "/stages.prom";
+    //! [stage_metrics]
+    loader.write_prometheus(file);  // hvd_data_stage_busy_seconds_total{rank="0",stage="1"} 3, …
+    //! [stage_metrics]
+    std::ifstream written(file);
+    const std::string metrics{std::istreambuf_iterator<char>(written), {}};
+    CHECK(metrics.find("hvd_data_stage_samples_total{rank=\"0\",stage=\"2\"} 3\n") != line.npos);
 }
 
 TEST_CASE("into snippet") {

@@ -5,11 +5,15 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "data_test.hpp"
@@ -244,6 +248,79 @@ TEST_CASE("the statistics of a stage tell whether it is waited for or waits") {
     }
     data::loader fused(data::from(numbers_below(4)) | data::batch(2), hvd::part{});
     CHECK(fused.stages().empty());
+    CHECK(fused.prometheus().empty());
+}
+
+TEST_CASE("the statistics of stages are a text for Prometheus, with the labels of rank and stage") {
+    const auto same = [](int i) { return i; };
+    data::loader loader(data::from(numbers_below(40)) | data::map(same, {.threads = 2}) |
+                            data::map(same, {.threads = 1}) | data::batch(40),
+                        hvd::part{1, 2}, {.threads = 0});
+    CHECK(loader.next());
+    const std::string text = loader.prometheus();
+    const auto has = [&](const std::string& line) {
+        CHECK_MESSAGE(text.find(line) != text.npos, text);
+    };
+    has("# HELP hvd_data_stage_samples_total Samples that the stage made.\n"
+        "# TYPE hvd_data_stage_samples_total counter\n"
+        "hvd_data_stage_samples_total{rank=\"1\",stage=\"1\"} 20\n"
+        "hvd_data_stage_samples_total{rank=\"1\",stage=\"2\"} 20\n");
+    has("hvd_data_stage_ready{rank=\"1\",stage=\"2\"} 0\n");
+    for (const char* const name : {"thread", "busy", "without_room", "awaited"})
+        has("hvd_data_stage_" + std::string(name) + "_seconds_total{rank=\"1\",stage=\"1\"} ");
+    const auto s = loader.stages().at(0);
+    CHECK(s.thread_seconds == 2 * s.seconds);
+}
+
+namespace {
+
+// Keeps what a loader tells of its stages.
+struct told_counts {
+    void on_begin(const hvd::event&) {}
+    void on_end(const hvd::event&, bool) {}
+    void on_split(told_counts& parent) { all = parent.all; }
+    void on_counts(const hvd::event& e, std::string_view names, const std::int64_t* values) {
+        all->push_back({std::string(e.name) + ": " + std::string(names), {values, values + 5}});
+    }
+    using told = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
+    std::shared_ptr<told> all = std::make_shared<told>();
+};
+
+}  // namespace
+
+TEST_CASE("an observer is told of the queues and the work of stages with threads") {
+    told_counts observer;
+    const auto nap = [](int i) { return std::this_thread::sleep_for(5ms), i; };
+    data::loader loader(data::from(numbers_below(80)) | data::map(nap, {.threads = 2, .queue = 4}) |
+                            data::batch(40),
+                        hvd::part{}, {.threads = 0});
+    loader.record_waits(observer);
+    for (const auto& batch : loader.epoch(0)) CHECK(batch.size() == 40);
+    REQUIRE(observer.all->size() >= 2);  // of the first batch, and of the end
+    for (const auto& told : *observer.all)
+        CHECK(told.first == "stage 1 (map): ready,making,samples per second,busy %,without room %");
+    const std::vector<std::int64_t>& first = observer.all->front().second;
+    CHECK(first[2] > 0);
+    CHECK(first[3] > 0);
+    CHECK(observer.all->back().second[0] == 0);
+}
+
+TEST_CASE("a loader without an observer of counts, or without threads, tells none") {
+    struct waits_alone {
+        void on_begin(const hvd::event&) {}
+        void on_end(const hvd::event&, bool) {}
+        void on_split(waits_alone&) {}
+    } observer;
+    data::loader loader(data::from(numbers_below(8)) |
+                            data::map([](int i) { return i; }, {.threads = 1}) | data::batch(4),
+                        hvd::part{});
+    loader.record_waits(observer);
+    CHECK(batches_of(loader, 0).size() == 2);
+    told_counts counts;
+    data::loader fused(data::from(numbers_below(8)) | data::batch(4), hvd::part{});
+    fused.record_waits(counts);
+    CHECK(batches_of(fused, 0).size() == 2);
+    CHECK(counts.all->empty());
 }
 
 }  // namespace data_threaded_map_tests

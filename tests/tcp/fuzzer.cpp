@@ -3,13 +3,16 @@
 #include <fuzzer/FuzzedDataProvider.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
 
+#include <hvd/data/service/claim_book.hpp>
 #include <hvd/data/service/protocol.hpp>
+#include <hvd/data/service/stage_totals.hpp>
 #include <hvd/elastic.hpp>
 #include <hvd/engine/negotiation/negotiator.hpp>
 #include <hvd/transport/tcp/rendezvous.hpp>
@@ -637,6 +640,20 @@ void decode_contents(std::span<const std::byte> bytes) {
     try {
         for (std::span<const std::byte> rest = bytes; !rest.empty();) read_place(rest);
     } catch (const hvd::error&) {
+    }
+    stage_totals totals;
+    std::vector<stage_report> told;
+    if (totals.take(told, bytes))
+        for (const hvd::data::stage_statistics& s : totals.all()) require(!s.text().empty());
+    totals.forget(told);
+    claim_book book(2);
+    for (; bytes.size() >= sizeof(claim_request); bytes = bytes.subspan(sizeof(claim_request))) {
+        claim_request request;
+        std::memcpy(&request, bytes.data(), sizeof request);
+        try {
+            static_cast<void>(book.answer(1, request));
+        } catch (const hvd::error&) {
+        }
     }
 }
 

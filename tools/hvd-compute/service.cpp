@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include <hvd/data/stage_metrics.hpp>
 #include <hvd/observe/trace_recorder.hpp>
 
 #include "worker_process.hpp"
@@ -32,6 +33,25 @@ bool is_ready(data::service_config config, int dispatchers, std::string_view pat
     }
     config.dispatchers = dispatchers;
     return hvd::detail::dispatchers_answer(config, path, why);
+}
+
+// The work of the stages with threads since `before`.
+std::string stages_text(const service::counts& seen, const service::counts& before) {
+    std::string all;
+    for (const data::stage_statistics& s : seen.stages) {
+        data::stage_statistics since;  // of a stage that was not there
+        for (const data::stage_statistics& b : before.stages)
+            if (b.stage == s.stage) since = b;
+        const double time = s.thread_seconds - since.thread_seconds;
+        const auto percent = [time](double part) { return time > 0 ? 100 * part / time : 0.0; };
+        char text[160];
+        std::snprintf(text, sizeof text,
+                      "; stage %d: %zu threads busy in %.0f %%, without room in %.0f %%, %zu ready",
+                      s.stage, s.threads, percent(s.busy - since.busy),
+                      percent(s.without_room - since.without_room), s.ready);
+        all += text;
+    }
+    return all;
 }
 
 }  // namespace
@@ -106,7 +126,7 @@ bool service::has_another_file() {
 void service::tell() {
     if (!dispatcher_ || now() - told_ < second) return;
     const counts seen{dispatcher_->workers(), dispatcher_->trainers(), dispatcher_->batches(),
-                      dispatcher_->making_seconds()};
+                      dispatcher_->making_seconds(), dispatcher_->stages()};
     if (options_.progress)
         print_progress(told_ == 0 ? 0 : double(now() - told_) / double(second), seen);
     if (!options_.metrics.empty()) write_metrics(seen);
@@ -121,11 +141,11 @@ void service::print_progress(double seconds, const counts& seen) {
     const double waited = most > 0 ? std::max(0.0, 1 - (seen.making - before_.making) / most) : 0;
     std::fprintf(stderr,
                  "hvd-compute: dispatcher %d: %zu of %d workers, %zu trainers, %llu batches, "
-                 "%.1f a second; workers wait for trainers in %.0f %% of the time\n",
+                 "%.1f a second; workers wait for trainers in %.0f %% of the time%s\n",
                  options_.dispatcher(), seen.workers, options_.workers_per_dispatcher(),
                  seen.trainers, static_cast<unsigned long long>(seen.batches),
-                 seconds > 0 ? double(seen.batches - before_.batches) / seconds : 0.0,
-                 100 * waited);
+                 seconds > 0 ? double(seen.batches - before_.batches) / seconds : 0.0, 100 * waited,
+                 stages_text(seen, before_).c_str());
 }
 
 std::string service::metrics_file() const {
@@ -142,6 +162,7 @@ void service::write_metrics(const counts& seen) {
         .gauge("workers_expected", "Workers with which the service is complete.",
                options_.workers_per_dispatcher())
         .gauge("trainers", "Trainers that are connected.", seen.trainers);
+    hvd::detail::add_metrics(all, seen.stages);
     try {
         all.write(metrics_file(), -1);
     } catch (const hvd::error& error) {

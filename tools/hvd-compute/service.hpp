@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <hvd/data_service.hpp>
 
@@ -35,14 +36,15 @@ public:
     // @throws hvd::error if the file can't be written the first time.
     void tell();
 
-private:
     // Those of the dispatcher, at one time.
     struct counts {
         std::size_t workers = 0, trainers = 0;
         std::uint64_t batches = 0;
         double making = 0;  // seconds
+        std::vector<hvd::data::stage_statistics> stages = {};
     };
 
+private:
     void write_file();
     void wait_for_file();
     void print_progress(double seconds, const counts& seen);

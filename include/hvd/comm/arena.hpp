@@ -12,6 +12,7 @@
 #include "../core/tuning.hpp"
 #include "../platform/thread.hpp"
 #include "../transport/shm/segments.hpp"
+#include "arena_life.hpp"
 #include "communicator.hpp"
 
 namespace hvd::inline v0 {
@@ -144,6 +145,7 @@ public:
     arena& operator=(const arena&) = delete;
 
     ~arena() override {
+        life_.end();
         for (const detail::block& region : memory_.regions()) unshare_(*this, region.data);
     }
 
@@ -193,6 +195,8 @@ public:
     }
 
 private:
+    friend detail::arena_access;
+
     // Tells all ranks the bytes that this rank requests and the arenas that it has given up.
     // Returns those that all have, as segments::unmap() takes them.
     std::uint64_t tell(std::size_t mine, std::vector<std::size_t>& requested) {
@@ -312,6 +316,7 @@ private:
     detail::shared<detail::segments> segments_;               // of a backend that shares some
     std::vector<detail::shared_memory> own_;  // memory of a backend that shares none
     mutable detail::mutex mutex_;             // of the list, which several threads may change
+    detail::arena_life life_;
     detail::free_list memory_;
 };
 

@@ -5,11 +5,13 @@
 #include <array>
 #include <concepts>
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "batch_plan.hpp"
+#include "claimed_steps.hpp"
 #include "collate.hpp"
 #include "stages.hpp"
 #include "threaded_map.hpp"
@@ -38,7 +40,9 @@ namespace hvd::inline v0::detail {
 template <class P>
 concept remote_pipeline =
     data::batch_pipeline<P> && requires(const P& p, const data::batch_request& first) {
-        p.begin(first, std::uint64_t(0));
+        {
+            p.begin(first, std::uint64_t(0))
+        } -> std::same_as<std::shared_ptr<claimed_steps>>;  // none where all steps are known
         { p.mine() } -> std::convertible_to<part>;
     };
 
@@ -229,10 +233,10 @@ public:
     {
         return before_.mine();
     }
-    void begin(const batch_request& first, std::uint64_t steps) const
+    auto begin(const batch_request& first, std::uint64_t steps) const
         requires hvd::detail::remote_pipeline<Before>
     {
-        before_.begin(first, steps);
+        return before_.begin(first, steps);
     }
 
     std::vector<stage_statistics> stages() const

@@ -34,9 +34,10 @@ struct batch_request {
 
 /// The part of an epoch that a rank takes.
 enum class batch_share : std::uint8_t {
-    parts,  ///< Its part of each batch.
-    turns,  ///< Each batch whose turn it is. A step has one for each rank.
-    whole,  ///< All batches, in an order of its own.
+    parts,   ///< Its part of each batch.
+    turns,   ///< Each batch whose turn it is. A step has one for each rank.
+    whole,   ///< All batches, in an order of its own.
+    claims,  ///< The batches that it claims, while other ranks claim others.
 };
 
 /// The sizes and the order of a pipeline's batches.
@@ -82,7 +83,7 @@ struct batch_plan {
         if (share == batch_share::turns) {
             r.first += rank * (batch_size / std::uint64_t(r.mine.size));
             if (r.first > samples) r.first = last == last_batch::fill ? r.first % samples : samples;
-        } else if (rank > 0) {
+        } else if (share == batch_share::whole && rank > 0) {
             r.seed = hvd::detail::mixed_key(r.seed, rank);
         }
         r.mine = part{};

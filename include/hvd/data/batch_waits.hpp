@@ -3,10 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
+#include <vector>
 
 #include "../observe/observer.hpp"
 #include "../platform/clock.hpp"
 #include "part.hpp"
+#include "stage_pool.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -36,6 +39,32 @@ public:
         }
     }
 
+    // True if numbers of stages are to be told. Between two such times lies a tenth of a second.
+    bool wants_stages(bool is_end) const {
+        return told_ && (is_end || now() - counted_ > 100 * tuning::millisecond);
+    }
+    // Tells the queues and the work of stages, the latter since it was told last.
+    void tell(const std::vector<data::stage_statistics>& stages) {
+        counted_ = now();
+        before_.resize(stages.size());
+        for (std::size_t i = 0; i < stages.size(); ++i) {
+            const data::stage_statistics &s = stages[i], &b = before_[i];
+            const auto rate = [](double time, double of) {
+                return of > 0 ? std::int64_t(time / of + 0.5) : 0;
+            };
+            const double seconds = s.seconds - b.seconds, all = s.thread_seconds - b.thread_seconds;
+            const std::int64_t values[] = {std::int64_t(s.ready), std::int64_t(s.making),
+                                           rate(double(s.made - b.made), seconds),
+                                           rate(100 * (s.busy - b.busy), all),
+                                           rate(100 * (s.without_room - b.without_room), all)};
+            event e = about();
+            const message name = text("stage ", s.stage, " (map)");
+            e.name = name;
+            told_->counts(e, "ready,making,samples per second,busy %,without room %", values);
+        }
+        before_ = stages;
+    }
+
 private:
     struct any_told {
         any_told() = default;
@@ -44,11 +73,16 @@ private:
         virtual ~any_told() = default;
         virtual void began(const event& e) = 0;
         virtual void ended(const event& e, bool succeeded) = 0;
+        virtual void counts(const event& e, std::string_view names, const std::int64_t* values) = 0;
     };
     template <class Observer>
     struct told : any_told {
         void began(const event& e) override { observer.on_begin(e); }
         void ended(const event& e, bool succeeded) override { observer.on_end(e, succeeded); }
+        void counts([[maybe_unused]] const event& e, [[maybe_unused]] std::string_view names,
+                    [[maybe_unused]] const std::int64_t* values) override {
+            if constexpr (observes_counts<Observer>) observer.on_counts(e, names, values);
+        }
         Observer observer;
     };
 
@@ -58,6 +92,8 @@ private:
 
     std::unique_ptr<any_told> told_;
     part mine_;
+    time_point counted_ = 0;
+    std::vector<data::stage_statistics> before_;
 };
 
 }  // namespace hvd::inline v0::detail

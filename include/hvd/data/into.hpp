@@ -3,6 +3,8 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
+#include <memory>
 #include <memory_resource>
 #include <string>
 #include <tuple>
@@ -10,6 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "../comm/arena_life.hpp"
+#include "../platform/thread.hpp"
+#include "../protocol/agreement.hpp"
 #include "batch.hpp"
 #include "collate.hpp"
 
@@ -101,6 +106,42 @@ struct part_in_memory<std::pair<A, B>> {
 template <class T>
 concept can_be_placed = has_part_in_memory<T> && !std::is_trivially_copyable_v<T>;
 
+// The memory of an arena, for batches that may outlive it: it lives as long as they and the
+// pipelines. The bytes of a batch that does end with the arena.
+class batch_memory final : public std::pmr::memory_resource,
+                           public std::enable_shared_from_this<batch_memory> {
+public:
+    batch_memory(std::pmr::memory_resource& arena, const arena_life& life)
+        : arena_(arena), life_(life) {}
+
+private:
+    void* do_allocate(std::size_t bytes, std::size_t align) override {
+        void* memory = nullptr;
+        if (!life_.during([&] { memory = arena_.allocate(bytes, align); }))
+            refuse(-1,
+                   "the arena of data::into has ended, and its loader goes on: an arena outlives "
+                   "the loader and all batches, so make it before the loader");
+        const lock_guard held(mutex_);
+        if (allocations_++ == 0) self_ = shared_from_this();
+        return memory;
+    }
+    void do_deallocate(void* memory, std::size_t bytes, std::size_t align) override {
+        life_.during([&] { arena_.deallocate(memory, bytes, align); });
+        std::shared_ptr<batch_memory> last;  // ends behind the lock
+        const lock_guard held(mutex_);
+        if (--allocations_ == 0) last = std::move(self_);
+    }
+    bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
+        return this == &other;
+    }
+
+    std::pmr::memory_resource& arena_;
+    arena_life life_;
+    mutex mutex_;  // of what follows
+    std::size_t allocations_ = 0;
+    std::shared_ptr<batch_memory> self_;  // while there are some
+};
+
 // True for the pipelines of data::into.
 template <class P>
 constexpr bool is_placed = false;
@@ -115,8 +156,12 @@ class batches_in_memory {
 public:
     using batch_type = hvd::detail::in_memory<typename Before::batch_type>;
 
-    batches_in_memory(Before before, std::pmr::memory_resource& memory)
-        : before_(std::move(before)), memory_(&memory), number_(++plan().stages) {}
+    batches_in_memory(Before before, std::pmr::memory_resource& memory,
+                      std::shared_ptr<hvd::detail::batch_memory> held = nullptr)
+        : before_(std::move(before)),
+          memory_(&memory),
+          held_(std::move(held)),
+          number_(++plan().stages) {}
 
     const batch_plan& plan() const { return before_.plan(); }
     batch_plan& plan() { return before_.plan(); }
@@ -125,10 +170,10 @@ public:
     {
         return before_.mine();
     }
-    void begin(const batch_request& first, std::uint64_t steps) const
+    auto begin(const batch_request& first, std::uint64_t steps) const
         requires hvd::detail::remote_pipeline<Before>
     {
-        before_.begin(first, steps);
+        return before_.begin(first, steps);
     }
 
     std::vector<stage_statistics> stages() const
@@ -165,6 +210,7 @@ private:
 
     Before before_;
     std::pmr::memory_resource* memory_;
+    std::shared_ptr<hvd::detail::batch_memory> held_;  // where that is the memory of an arena
     int number_;
 };
 
@@ -178,6 +224,7 @@ constexpr bool is_placed<data::batches_in_memory<Before>> = true;
 // The result of data::into.
 struct into_step {
     std::pmr::memory_resource* memory;
+    std::shared_ptr<batch_memory> held = nullptr;
 };
 
 }  // namespace hvd::inline v0::detail
@@ -199,9 +246,19 @@ namespace hvd::inline v0::data {
 /// `hvd::arena` takes that, and `std::pmr::synchronized_pool_resource`.
 ///
 /// Without room the loader throws a `data::stage_error` with the text of the memory's exception:
-/// that of an arena names the sizes.
+/// that of an arena names the sizes. So does one whose arena has ended, and a batch that outlives
+/// its arena is freed without harm. Whoever reads it crashes.
 /// @snippet tests/data/snippets.cpp into
-inline hvd::detail::into_step into(std::pmr::memory_resource& memory) { return {&memory}; }
+template <std::derived_from<std::pmr::memory_resource> Memory>
+hvd::detail::into_step into(Memory& memory) {
+    if constexpr (requires { hvd::detail::arena_access::life_of(memory); }) {
+        auto held = std::make_shared<hvd::detail::batch_memory>(
+            memory, hvd::detail::arena_access::life_of(memory));
+        return {held.get(), held};
+    } else {
+        return {&memory};
+    }
+}
 
 template <batch_pipeline Before>
 auto operator|(Before before, hvd::detail::into_step step) {
@@ -209,7 +266,8 @@ auto operator|(Before before, hvd::detail::into_step step) {
     static_assert(is_right,
                   "hvd: data::into places vectors of numbers and texts, data::rows, "
                   "data::ragged_rows, and tuples and pairs of these: make batches of them");
-    if constexpr (is_right) return batches_in_memory<Before>(std::move(before), *step.memory);
+    if constexpr (is_right)
+        return batches_in_memory<Before>(std::move(before), *step.memory, std::move(step.held));
 }
 
 }  // namespace hvd::inline v0::data

@@ -7,13 +7,16 @@
 #include <cstdint>
 #include <exception>
 #include <iterator>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "batch.hpp"
 #include "batch_queue.hpp"
 #include "batch_waits.hpp"
+#include "stage_metrics.hpp"
 
 namespace hvd::inline v0::data {
 
@@ -109,6 +112,7 @@ public:
           options_(options),
           state_{plan().seed, 0, 0} {
         if (plan().is_equal && plan().share != batch_share::whole &&
+            plan().share != batch_share::claims &&
             plan().batch_size % std::uint64_t(mine.size) != 0)
             hvd::detail::refuse(mine.rank, "batches of ", plan().batch_size,
                                 " samples can't be equal on ", mine.size,
@@ -145,7 +149,8 @@ public:
         try {
             std::optional<made_batch<batch_type>> made =
                 waits_.around([this] { return next_made(); });
-            if (!made) return std::nullopt;
+            tell_stages(!made);
+            if (!made) return at_end();
             count_skipped(*made);
             advance();
             return std::move(made->batch);
@@ -157,7 +162,8 @@ public:
     }
 
     /// Records in the timeline of a communicator's observer each time in which `next` waits for a
-    /// batch: `loader.record_waits(world.observer())`. They have a track of their own there.
+    /// batch: `loader.record_waits(world.observer())`. They have a track of their own there. Stages
+    /// with threads have one each with the samples that are ready, and how busy they are.
     /// @snippet tests/data/service_snippets.cpp timeline
     template <hvd::detail::observes_splits Observer>
     void record_waits(Observer& of) {
@@ -166,7 +172,13 @@ public:
 
     /// The position after the batch that was returned last. A batch counts as done as soon as it is
     /// returned.
-    const loader_state& state() const { return state_; }
+    ///
+    /// With `processing_mode::first_come_first_served` it is the position before which all ranks
+    /// have had their batches, as far as rank 0 knows; other ranks learn it with their next batch.
+    const loader_state& state() const {
+        if (claims_ && !failure_) state_.samples_done = claims_->samples_done();
+        return state_;
+    }
 
     /// Goes to a position that `state` returned, on any number of ranks. The samples that follow
     /// are exactly those that would have followed there.
@@ -176,6 +188,7 @@ public:
             hvd::detail::refuse(mine_.rank, "a loader of ", plan().samples,
                                 " samples resumes after ", state.samples_done);
         queue_.reset();
+        claims_.reset();
         failure_ = nullptr;
         state_ = state;
         is_begun_ = false;
@@ -194,12 +207,14 @@ public:
         resume(loader_state{progress.seed, progress.epoch, progress.samples_done});
     }
 
-    /// The batches that are left in the epoch, the same number on all ranks.
-    std::uint64_t steps() const { return plan().steps_after(state_.samples_done); }
+    /// The batches that are left in the epoch, the same number on all ranks. With
+    /// `processing_mode::first_come_first_served` those of all ranks together.
+    std::uint64_t steps() const { return plan().steps_after(state().samples_done); }
 
     /// The number of samples of all ranks in the batch that was returned last. A rank that divides
     /// the sum of its gradients by it, and takes the sum over the ranks, has the mean. Samples that
-    /// `data::filter` or `data::skip_errors` left out count.
+    /// `data::filter` or `data::skip_errors` left out count. With
+    /// `processing_mode::first_come_first_served` they are those of this rank's batch alone.
     std::uint64_t samples_of_all() const {
         const bool has_whole = plan().share == batch_share::whole;
         return has_whole ? last_size_ * std::uint64_t(mine_.size) : last_size_;
@@ -217,6 +232,21 @@ public:
     {
         return pipeline_.stages();
     }
+    /// The same as a text file for Prometheus: `hvd_data_stage_…`, with the labels `rank` and
+    /// `stage`. It is empty without such stages.
+    std::string prometheus() const
+        requires hvd::detail::has_stages<Pipeline>
+    {
+        return hvd::detail::metrics_of(stages(), mine_.rank).text();
+    }
+    /// Writes this file at once, as `hvd::prometheus_metrics::write` does.
+    /// @throws hvd::usage_error naming the file and the system's reason
+    /// @snippet tests/data/snippets.cpp stage_metrics
+    void write_prometheus(const std::string& file) const
+        requires hvd::detail::has_stages<Pipeline>
+    {
+        hvd::detail::metrics_of(stages(), mine_.rank).write(file, mine_.rank);
+    }
 
     /// A hash of the pipeline's types, options and `data::version`, for processes that must have
     /// the same. Compilers name types differently, so it is for programs of one compiler.
@@ -232,26 +262,35 @@ private:
 
     // Makes the batches of one epoch by their number, with all that it needs.
     struct maker {
-        made_batch<batch_type> operator()(std::uint64_t step) const {
+        // None behind the last batch.
+        std::optional<made_batch<batch_type>> operator()(std::uint64_t step) const {
             batch_request request = first;
-            request.first += step * pipeline->plan().batch_size;
+            if (claims != nullptr) {
+                const std::optional<std::uint64_t> position = claims->position(step);
+                if (!position) return std::nullopt;
+                request.first = *position;
+            } else {
+                request.first += step * pipeline->plan().batch_size;
+            }
             return pipeline->make(request);
         }
         const Pipeline* pipeline;
         batch_request first;
+        hvd::detail::claimed_steps* claims;
     };
 
     const batch_plan& plan() const { return std::as_const(pipeline_).plan(); }
 
     void begin() {
         queue_.reset();
+        claims_.reset();
         failure_ = nullptr;
         has_resumed_ = false;
         is_begun_ = true;
         ++begun_;
-        skipped_ = 0;
+        skipped_ = returned_ = 0;
         if constexpr (hvd::detail::remote_pipeline<Pipeline>)
-            pipeline_.begin(maker_here().first, steps());
+            claims_ = pipeline_.begin(maker_here().first, steps());
         if (options_.threads > 0 && plan().ahead > 0)
             queue_.emplace(maker_here(), steps(), options_.threads, made_ahead());
     }
@@ -264,11 +303,15 @@ private:
     }
 
     maker maker_here() const {
-        return {&pipeline_, {state_.seed, state_.epoch, state_.samples_done, mine_}};
+        return {&pipeline_, {state_.seed, state_.epoch, state_.samples_done, mine_}, claims_.get()};
     }
 
     std::optional<made_batch<batch_type>> next_made() {
-        if (queue_) return queue_->take();
+        if (queue_) {
+            auto taken = queue_->take();
+            return taken ? *std::move(taken) : std::nullopt;
+        }
+        if (claims_) return maker_here()(returned_);
         if (steps() == 0) return std::nullopt;
         return maker_here()(0);
     }
@@ -283,7 +326,22 @@ private:
                               -1, 0, nullptr);
     }
 
+    void tell_stages([[maybe_unused]] bool is_end) {
+        if constexpr (hvd::detail::has_stages<Pipeline>)
+            if (waits_.wants_stages(is_end)) waits_.tell(pipeline_.stages());
+    }
+
+    // Rank 0 is told, so that it knows it when the ranks have met behind the epoch.
+    std::nullopt_t at_end() {
+        if (claims_) claims_->returned(returned_, true);
+        return std::nullopt;
+    }
+
     void advance() {
+        if (claims_) {
+            last_size_ = plan().size_at(*claims_->position(returned_));
+            return claims_->returned(++returned_, false);
+        }
         last_size_ = plan().size_at(state_.samples_done);
         const bool is_last = steps() == 1;
         state_.samples_done = is_last ? plan().samples : state_.samples_done + last_size_;
@@ -292,14 +350,16 @@ private:
     Pipeline pipeline_;
     part mine_;
     loader_options options_;
-    loader_state state_;
-    std::uint64_t begun_ = 0;  // epochs so far
+    mutable loader_state state_;  // `state` brings the claims of all ranks up to date
+    std::uint64_t begun_ = 0;     // epochs so far
     bool is_begun_ = false;
     bool has_resumed_ = false;
     std::uint64_t skipped_ = 0;
+    std::uint64_t returned_ = 0;  // batches since it began
     std::uint64_t last_size_ = 0;
     std::exception_ptr failure_;
     hvd::detail::batch_waits waits_;
+    std::shared_ptr<hvd::detail::claimed_steps> claims_;
     // the last member, so that its threads end before the pipeline does
     std::optional<hvd::detail::batch_queue<maker>> queue_;
 };

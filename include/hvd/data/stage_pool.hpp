@@ -27,14 +27,15 @@ struct map_options {
 struct stage_statistics {
     int stage = 0;  ///< its place in the pipeline
     std::size_t threads = 0;
-    std::size_t queue = 0;    ///< the most samples of a batch before they are taken
-    std::size_t ready = 0;    ///< samples that were made and not taken yet, of all batches
-    std::size_t making = 0;   ///< samples in the making
-    std::uint64_t made = 0;   ///< samples
-    double seconds = 0;       ///< since the first batch
-    double busy = 0;          ///< seconds in which its threads made samples, all together
-    double without_room = 0;  ///< seconds of its threads in which the queue was full
-    double awaited = 0;       ///< seconds in which threads behind it waited for its samples
+    std::size_t queue = 0;      ///< the most samples of a batch before they are taken
+    std::size_t ready = 0;      ///< samples that were made and not taken yet, of all batches
+    std::size_t making = 0;     ///< samples in the making
+    std::uint64_t made = 0;     ///< samples
+    double seconds = 0;         ///< since the first batch
+    double thread_seconds = 0;  ///< of all its threads together
+    double busy = 0;            ///< seconds in which its threads made samples, all together
+    double without_room = 0;    ///< seconds of its threads in which the queue was full
+    double awaited = 0;         ///< seconds in which threads behind it waited for its samples
 
     double samples_per_second() const { return seconds > 0 ? double(made) / seconds : 0; }
     /// The share of its threads' time, from 0 to 1, in which they made samples. Near 1, more
@@ -56,14 +57,15 @@ struct stage_statistics {
         return std::string(std::string_view(hvd::detail::text(
             "{\"stage\": ", stage, ", \"threads\": ", threads, ", \"queue\": ", queue,
             ", \"ready\": ", ready, ", \"making\": ", making, ", \"made\": ", made,
-            ", \"seconds\": ", seconds, ", \"busy\": ", busy, ", \"without_room\": ", without_room,
-            ", \"awaited\": ", awaited, ", \"samples_per_second\": ", samples_per_second(), "}")));
+            ", \"seconds\": ", seconds, ", \"thread_seconds\": ", thread_seconds,
+            ", \"busy\": ", busy, ", \"without_room\": ", without_room, ", \"awaited\": ", awaited,
+            ", \"samples_per_second\": ", samples_per_second(), "}")));
     }
 
 private:
     double share(double time) const {
-        const double all = seconds * double(threads);
-        return all > 0 ? time / all : 0;
+        const double of_all = thread_seconds > 0 ? time / thread_seconds : 0;
+        return of_all < 0 ? 0 : of_all > 1 ? 1 : of_all;
     }
     static std::uint64_t percent(double share) { return std::uint64_t(100 * share + 0.5); }
 };
@@ -178,6 +180,7 @@ public:
         s.making = making_;
         s.made = samples_;
         s.seconds = began_ == 0 ? 0 : double(now() - began_) / 1e9;
+        s.thread_seconds = s.seconds * double(s.threads);
         s.busy = double(busy_) / 1e9;
         s.without_room = double(without_room_) / 1e9;
         s.awaited = double(awaited_) / 1e9;

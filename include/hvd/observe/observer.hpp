@@ -61,6 +61,9 @@ enum class phase : std::uint8_t {
 ///   calls in which all ranks wait for all, and not of messages, roots, and calls that have failed.
 ///   Each rank knows that of all others, since the headers of calls carry it. In an engine a unit
 ///   begins with the last of its tensors that the rank has submitted. It is called before `on_end`.
+/// - `on_counts(event, std::string_view names, const std::int64_t* values)`: numbers that change
+///   with time, as samples that are ready in a stage of a `data::loader`. `event.name` says whose
+///   they are, and commas part the names.
 /// - `on_split(observer& parent)`: the communicator was made from another one, whose observer is
 ///   `parent`, by `split`, `subset`, `local`, `cross`, or for an engine. Each communicator has an
 ///   observer of its own. Without `on_split` the two know nothing of each other.
@@ -103,6 +106,11 @@ concept observes_completion = requires(O& o, const event& e) { o.on_complete(e, 
 
 template <class O>
 concept observes_arrivals = requires(O& o, const event& e) { o.on_arrivals(e); };
+
+template <class O>
+concept observes_counts = requires(O& o, const event& e, const std::int64_t* values) {
+    o.on_counts(e, std::string_view(), values);
+};
 
 template <class O>
 concept observes_splits = requires(O& o) { o.on_split(o); };

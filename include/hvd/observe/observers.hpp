@@ -45,6 +45,14 @@ public:
             if constexpr (requires { o.on_arrivals(e); }) o.on_arrivals(e);
         });
     }
+    void on_counts(const event& e, std::string_view names, const std::int64_t* values)
+        requires(detail::observes_counts<Observers> || ...)
+    {
+        tell_each([&](auto& o) {
+            if constexpr (requires { o.on_counts(e, names, values); })
+                o.on_counts(e, names, values);
+        });
+    }
     void on_split(observers& parent)
         requires(detail::observes_splits<Observers> || ...)
     {

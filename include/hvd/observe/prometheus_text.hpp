@@ -131,12 +131,20 @@ private:
     std::vector<family> families_;
 };
 
-// Counts whose names begin alike and that have one label: those of a process of a data service.
+// Counts whose names begin alike and that have a label: those of a process of a data service. Some
+// have a second one.
 class prometheus_group {
 public:
     prometheus_group(std::string prefix, std::string label, int value)
-        : prefix_(std::move(prefix)),
-          labels_(prometheus_text::labels_text({{std::move(label), std::to_string(value)}})) {}
+        : prefix_(std::move(prefix)), label_(std::move(label), std::to_string(value)) {
+        labels_ = prometheus_text::labels_text({label_});
+    }
+
+    // The counts that follow have it.
+    prometheus_group& with(const std::string& label, int value) {
+        labels_ = prometheus_text::labels_text({label_, {label, std::to_string(value)}});
+        return *this;
+    }
 
     template <class N>
     prometheus_group& counter(const std::string& name, std::string_view help, N value) {
@@ -153,7 +161,9 @@ public:
     void write(const std::string& file, int rank) const { text_.write(file, rank); }
 
 private:
-    std::string prefix_, labels_;
+    std::string prefix_;
+    metric_label label_;
+    std::string labels_;
     prometheus_text text_;
 };
 

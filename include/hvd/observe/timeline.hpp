@@ -4,6 +4,7 @@
 
 #include "../standard.hpp"  // first: an older standard is told at once
 
+#include <algorithm>
 #include <memory>
 
 #include "lateness.hpp"
@@ -69,6 +70,15 @@ public:
         of_call.time = ended_;
         const std::int64_t waited[] = {last.waited};
         push(detail::trace_kind::came_last, of_call, true, {waited, 1}, 0, last.rank);
+    }
+
+    void on_counts(const event& e, std::string_view names, const std::int64_t* values) {
+        if (!recorder_->records()) return;
+        const auto most = std::ptrdiff_t(detail::trace_record::most_times);
+        const auto all = std::min(1 + std::count(names.begin(), names.end(), ','), most);
+        event about = e;
+        about.collective = names;
+        push(detail::trace_kind::counts, about, true, {values, std::size_t(all)});
     }
 
     void on_split(timeline& parent) {

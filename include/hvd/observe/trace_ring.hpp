@@ -23,6 +23,7 @@ enum class trace_kind : std::uint8_t {
     came_last,     // the rank that a call has waited for; `times` has how long
     tensor_ended,  // ready on all ranks, begin and end of its call, then the phases
     unit,
+    counts,  // numbers, whose names stand in the place of the collective
 };
 
 // An event as it waits to be written. Its times follow it in the ring, then its two texts.

@@ -63,6 +63,22 @@ public:
         return close();
     }
 
+    // Numbers at one time, which have a track by their name. Commas part the names.
+    const std::string& counts(std::string_view name, std::string_view names,
+                              slice<const std::int64_t> values, std::int64_t time) {
+        open('C', 0, name, {}, time);
+        add(",\"args\":{");
+        for (const std::int64_t& value : values) {
+            if (&value != values.data()) add(",");
+            const std::size_t end = names.find(',');
+            append_json_text(line_, names.substr(0, end));
+            add(":"), add_number(value);
+            names.remove_prefix(end == names.npos ? names.size() : end + 1);
+        }
+        add("}");
+        return close();
+    }
+
     // Facts about the trace, the rank, or a track.
     const std::string& fact(int track, std::string_view name, std::string_view key,
                             std::string_view value) {

@@ -32,6 +32,7 @@ public:
             case trace_kind::rank_ready: return rank_ready(r);
             case trace_kind::came_last: return came_last(r);
             case trace_kind::tensor_ended: return tensor_ended(r);
+            case trace_kind::counts: return counts(r);
             case trace_kind::unit:
                 put_(text_.mark(number_of(calls_of(r.source).front(), r), "unit", r.time));
         }
@@ -129,6 +130,11 @@ private:
         put_(text_.mark(number_of(calls_of(r.source).front(), r),
                         "rank " + std::to_string(r.rank) + " came last, after " + waited + " us",
                         r.time));
+    }
+    void counts(const taken_record& r) {
+        std::string name(r.name);
+        if (r.source > 0) name += " of communicator " + std::to_string(r.source);
+        put_(text_.counts(name, r.collective, {r.at, r.times}, r.time));
     }
     track*& current_of(std::uint16_t source) {
         if (current_.size() <= source) current_.resize(source + std::size_t(1));

@@ -7,9 +7,11 @@
 #include <memory>
 
 #include "../../transport/frames/host_silence.hpp"
+#include "../claimed_steps.hpp"
 #include "lent_slots.hpp"
 #include "members.hpp"
 #include "request_board.hpp"
+#include "training_claims.hpp"
 
 namespace hvd::inline v0::detail {
 
@@ -267,28 +269,51 @@ private:
 // Asks the workers of a data service for the batches of one trainer.
 class service_client {
 public:
-    service_client(const data::service_config& config, part mine, const data::batch_plan& plan)
-        : shared_(config, hello(config, mine, plan)),
+    service_client(const data::service_config& config, part mine, const data::batch_plan& plan,
+                   std::shared_ptr<training_claims> claims = nullptr)
+        : claims_(std::move(claims)),
+          shared_(config, hello(config, mine, plan)),
           has_dispatcher_(config.dispatchers > 0),
           dispatcher_(config, shared_.mine) {
         for (const std::string& address : config.worker_addresses) add({0, {address}});
         looks_ = thread([this] { look_after_workers(); });
         if (!looks_) refuse(mine.rank, "no thread for a data service");
+        if (!claims_) return;
+        takes_ = thread([this] { claim_batches(); });
+        if (!takes_) refuse(mine.rank, "no thread for the claims of a data service");
     }
     service_client(const service_client&) = delete;
     service_client& operator=(const service_client&) = delete;
     ~service_client() {
         shared_.stopping.store(true);
         shared_.lost_a_worker.wake();
+        shared_.board.stop();
+        takes_.join();
         looks_.join();
     }
 
-    void begin(const data::batch_request& first, const data::batch_plan& plan,
-               std::uint64_t steps) {
+    // Returns the number of the run.
+    std::uint64_t begin(const data::batch_request& first, const data::batch_plan& plan,
+                        std::uint64_t steps) {
         ahead_.store(plan.ahead);
         waits_since_.store(0);
-        shared_.board.begin(first, plan, steps);
+        const std::uint64_t run =
+            shared_.board.begin(first, plan, steps, claims_ ? claims_->begin_run() : 0);
         ask();
+        return run;
+    }
+
+    // Those of claimed_steps, for a run.
+    std::optional<std::uint64_t> position(std::uint64_t run, std::uint64_t step) {
+        return shared_.board.position(run, step);
+    }
+    void returned(std::uint64_t run, std::uint64_t steps, bool is_end) {
+        const auto note = shared_.board.note_returned(run, steps);
+        if (is_end && note) tell(*note);
+    }
+    std::uint64_t samples_done(std::uint64_t run) {
+        const auto note = shared_.board.note(run);
+        return shared_.board.samples_done(run, note && claims_->has_book() ? tell(*note) : 0);
     }
 
     service_answer take(const data::batch_request& batch) {
@@ -340,6 +365,23 @@ private:
         shared_.serving.store(serving > 0 ? serving : 1);
         std::size_t place = 0;
         for (const auto& feed : feeds_) feed->wake_as(feed->is_serving() ? place++ : place);
+    }
+
+    void claim_batches() {
+        while (const auto next = shared_.board.wait_for_room()) {
+            try {
+                shared_.board.claimed(next->run, claims_->ask(next->request, shared_.stopping));
+            } catch (...) {
+                shared_.board.fail_claims(next->run, std::current_exception());
+            }
+            ask();
+        }
+    }
+    // Tells rank 0 what the trainer has had. Without it some batches may come again after a resume.
+    std::uint64_t tell(const request_board::next_claim& note) try {
+        return claims_->ask(note.request, shared_.stopping).done;
+    } catch (const error&) {
+        return 0;
     }
 
     // Follows the dispatcher's list, and gives up if no worker is there for too long.
@@ -423,6 +465,7 @@ private:
         return all;
     }
 
+    std::shared_ptr<training_claims> claims_;  // with processing_mode::first_come_first_served
     service_client_state shared_;
     bool has_dispatcher_;
     dispatcher_link dispatcher_;
@@ -430,7 +473,30 @@ private:
     atomic<time_point> waits_since_{0};
     mutex mutex_;
     std::vector<std::unique_ptr<worker_feed>> feeds_;
-    thread looks_;  // the last member, so that it is joined first
+    thread looks_, takes_;  // the last members, so that they are joined first
+};
+
+// The batches that a trainer claims in one run.
+class service_claims final : public claimed_steps {
+public:
+    service_claims(std::shared_ptr<service_client> client, std::uint64_t run)
+        : client_(std::move(client)), run_(run) {}
+
+    std::optional<std::uint64_t> position(std::uint64_t step) override {
+        return client_->position(run_, step);
+    }
+    void returned(std::uint64_t steps, bool is_end) override {
+        client_->returned(run_, steps, is_end && !std::exchange(has_ended_, is_end));
+    }
+    // That of a run that is over stays.
+    std::uint64_t samples_done() override {
+        return done_ = std::max(done_, client_->samples_done(run_));
+    }
+
+private:
+    std::shared_ptr<service_client> client_;
+    std::uint64_t run_, done_ = 0;
+    bool has_ended_ = false;
 };
 
 }  // namespace hvd::inline v0::detail

@@ -4,6 +4,7 @@
 
 #include "members.hpp"
 #include "service_config.hpp"
+#include "stage_totals.hpp"
 
 namespace hvd::inline v0::data {
 
@@ -57,6 +58,9 @@ public:
     /// The seconds in which the workers made these, of all their threads: each has one for each
     /// trainer.
     double making_seconds() const { return double(making_.load()) / 1e9; }
+    /// The work of the workers' stages that have threads of their own, all workers together. The
+    /// threads and the samples that are ready are those of the workers that are there.
+    std::vector<stage_statistics> stages() const { return stages_.all(); }
 
 private:
     static std::uint32_t checked(const service_config& config, int number) {
@@ -102,11 +106,14 @@ private:
             workers_.push_back(place);
         }
         std::uint64_t made = 0, making = 0, nanoseconds = 0;
-        while (link.wait() && link.contents().size() == sizeof nanoseconds) {
+        std::vector<hvd::detail::stage_report> told;
+        while (link.wait() && link.contents().size() >= sizeof nanoseconds) {
             count(link.head().number, made, batches_);
             std::memcpy(&nanoseconds, link.contents().data(), sizeof nanoseconds);
             count(nanoseconds, making, making_);
+            if (!stages_.take(told, link.contents().subspan(sizeof nanoseconds))) break;
         }
+        stages_.forget(told);
         const hvd::detail::lock_guard held(mutex_);
         std::erase_if(workers_, [&](const auto& w) { return w.id == place.id; });
     }
@@ -135,6 +142,7 @@ private:
     std::vector<hvd::detail::worker_place> workers_;
     hvd::detail::atomic<std::size_t> trainers_{0};
     hvd::detail::atomic<std::uint64_t> batches_{0}, making_{0};  // making in nanoseconds
+    hvd::detail::stage_totals stages_;
     hvd::detail::service_server server_;
     hvd::detail::thread serves_;  // the last member, so that it is joined first
 };

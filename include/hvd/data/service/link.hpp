@@ -33,9 +33,11 @@ enum class service_frame : std::uint32_t {
     failed,      // its other answer: a service_failure
     registered,  // a worker: its addresses
     probe,       // a trainer: nothing, which the worker's host acknowledges
-    made,        // a worker: the number of its batches, and the nanoseconds in which it made them
+    made,        // a worker: the number of its batches, the nanoseconds for them, and its stages
     ask_list,    // the workers that are there
     list,
+    claim,    // of a trainer, to rank 0 of its training: a claim_request
+    claimed,  // its answer: a claim_answer
 };
 
 // The head of a frame. Its code covers all of it, the place of the frame in the connection, and

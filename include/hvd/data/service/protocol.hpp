@@ -26,7 +26,7 @@ enum class service_role : std::uint32_t { worker = 1, dispatcher, trainer, reade
 
 // A process tells it at the begin of a connection.
 struct service_hello {
-    std::uint32_t version = 4;
+    std::uint32_t version = 5;
     service_role role = service_role::trainer;
     std::uint64_t job = 0;          // a hash of its id
     std::uint64_t fingerprint = 0;  // of the pipeline, between workers and trainers

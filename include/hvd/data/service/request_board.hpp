@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "../batch_plan.hpp"
 #include "batch_arena.hpp"
 #include "byte_buffer.hpp"
+#include "claim_book.hpp"
 #include "service_statistics.hpp"
 
 namespace hvd::inline v0::detail {
@@ -43,9 +45,11 @@ struct open_request {
 // asked again, before all others.
 class request_board {
 public:
-    // Begins a run: the batches from `first` on. Those of an earlier run are dropped.
-    void begin(const data::batch_request& first, const data::batch_plan& plan,
-               std::uint64_t steps) {
+    // Begins a run: the batches from `first` on. Those of an earlier run are dropped. With claims,
+    // whose run has that number, they are those of all ranks, and this one gets some. Returns the
+    // number of the run.
+    std::uint64_t begin(const data::batch_request& first, const data::batch_plan& plan,
+                        std::uint64_t steps, std::uint64_t of_claims = 0) {
         const lock_guard held(mutex_);
         earlier_ = with_earlier(current());
         ++run_;
@@ -53,6 +57,14 @@ public:
         plan_ = plan;
         steps_ = steps;
         taken_ = asked_ = wanted_ = 0;
+        claims_ = plan.share == data::batch_share::claims;
+        claimed_.clear();
+        returned_ = done_ = 0;
+        has_all_ = false;
+        if (claims_) {
+            asks_ = {of_claims, first.seed, first.epoch, first.first, steps};
+            steps_ = 0;
+        }
         again_.clear();
         slots_.clear();
         slots_.resize(plan.ahead > 0 ? plan.ahead : 1);
@@ -63,6 +75,7 @@ public:
         began_ = now();
         waited_ = 0;
         changed_.notify_all();
+        return run_;
     }
 
     data::service_statistics statistics() {
@@ -127,6 +140,80 @@ public:
         changed_.notify_all();
     }
 
+    // A claim of the run of that number.
+    struct next_claim {
+        std::uint64_t run;
+        claim_request request;
+    };
+
+    // Waits until there is room for another batch that this rank claims. Nothing after `stop`.
+    std::optional<next_claim> wait_for_room() {
+        const lock_guard held(mutex_);
+        while (!stopped_ && !wants_claim()) changed_.wait(mutex_);
+        if (stopped_) return std::nullopt;
+        next_claim next = note_of_claims();
+        ++next.request.claim;
+        return next;
+    }
+    void stop() {
+        const lock_guard held(mutex_);
+        stopped_ = true;
+        changed_.notify_all();
+    }
+    void claimed(std::uint64_t run, const claim_answer& answer) {
+        const lock_guard held(mutex_);
+        if (run != run_) return;
+        ++asks_.claim;
+        done_ = std::max(done_, answer.done);
+        has_all_ = answer.step == claim_answer::none;
+        if (!has_all_) {
+            claimed_.push_back(first_.first + answer.step * plan_.batch_size);
+            ++steps_;
+        }
+        changed_.notify_all();
+    }
+    void fail_claims(std::uint64_t run, std::exception_ptr failure) {
+        const lock_guard held(mutex_);
+        if (run != run_) return;
+        failure_ = std::move(failure);
+        changed_.notify_all();
+    }
+
+    // The position of a batch that this rank has claimed, or will. None at the end.
+    std::optional<std::uint64_t> position(std::uint64_t run, std::uint64_t step) {
+        const lock_guard held(mutex_);
+        if (run == run_ && asks_alone_ && wanted_ < step + 1) {
+            wanted_ = step + 1;
+            changed_.notify_all();
+        }
+        const time_point since = now();
+        while (run == run_ && !failure_ && step >= steps_ && !has_all_) changed_.wait(mutex_);
+        if (run != run_) throw usage_error(-1, "hvd: its epoch ended");
+        waited_ += now() - since;
+        if (step < steps_) return position_of(step);
+        if (!has_all_) std::rethrow_exception(failure_);
+        return std::nullopt;
+    }
+    // The trainer has so many batches of the run. Returns what rank 0 may be told of it.
+    std::optional<next_claim> note_returned(std::uint64_t run, std::uint64_t steps) {
+        const lock_guard held(mutex_);
+        if (run != run_) return std::nullopt;
+        for (; returned_ < steps; ++returned_) claimed_.pop_front();
+        return note_of_claims();
+    }
+    std::optional<next_claim> note(std::uint64_t run) {
+        const lock_guard held(mutex_);
+        return run == run_ ? std::optional(note_of_claims()) : std::nullopt;
+    }
+    // The position before which all ranks have had their batches, with what rank 0 says now.
+    std::uint64_t samples_done(std::uint64_t run, std::uint64_t done) {
+        const lock_guard held(mutex_);
+        if (run != run_) return 0;
+        done_ = std::max(done_, done);
+        if (done_ == asks_.steps) return plan_.samples;  // without those that are dropped
+        return first_.first + done_ * plan_.batch_size;
+    }
+
     // True if somebody waits for an answer.
     bool is_waited_for() {
         const lock_guard held(mutex_);
@@ -138,7 +225,7 @@ public:
     template <class Asks>
     service_answer take(const data::batch_request& batch, const Asks& asks) {
         mutex_.lock();
-        const std::uint64_t run = run_, step = (batch.first - first_.first) / plan_.batch_size;
+        const std::uint64_t run = run_, step = step_of(batch.first);
         if (asks_alone_) wanted_ = step + 1;
         ++waiting_;
         mutex_.unlock();
@@ -188,8 +275,28 @@ private:
     }
 
     bool belongs_to(std::uint64_t step, std::size_t worker, std::size_t of) const {
-        const std::uint64_t number = first_.first / plan_.batch_size + step;
+        const std::uint64_t number = position_of(step) / plan_.batch_size;
         return (number + std::uint64_t(first_.mine.rank)) % of == worker;
+    }
+
+    // A batch that was claimed is known until the trainer has it.
+    std::uint64_t position_of(std::uint64_t step) const {
+        return claims_ ? claimed_[std::size_t(step - returned_)]
+                       : first_.first + step * plan_.batch_size;
+    }
+    std::uint64_t step_of(std::uint64_t position) const {
+        if (!claims_) return (position - first_.first) / plan_.batch_size;
+        const auto found = std::find(claimed_.begin(), claimed_.end(), position);
+        return returned_ + std::uint64_t(found - claimed_.begin());
+    }
+    bool wants_claim() const {
+        return claims_ && !has_all_ && !failure_ &&
+               steps_ < (asks_alone_ ? wanted_ : taken_ + slots_.size());
+    }
+    next_claim note_of_claims() const {
+        next_claim note{run_, asks_};
+        note.request.returned = returned_;
+        return note;
     }
 
     bool is_open(const open_request& open) const {
@@ -201,7 +308,7 @@ private:
 
     open_request request(std::uint64_t step) const {
         open_request open{run_, step, first_};
-        open.batch.first += step * plan_.batch_size;
+        open.batch.first = position_of(step);
         open.batch = plan_.own(open.batch);
         return open;
     }
@@ -214,6 +321,10 @@ private:
     std::uint64_t taken_ = 0, asked_ = 0, wanted_ = 0;
     std::size_t waiting_ = 0;
     bool asks_alone_ = false;
+    bool claims_ = false, has_all_ = false, stopped_ = false;
+    claim_request asks_;                 // the last claim of this run
+    std::deque<std::uint64_t> claimed_;  // positions of the steps from `returned_` on
+    std::uint64_t returned_ = 0, done_ = 0;
     std::vector<std::uint64_t> again_;
     std::vector<std::optional<service_answer>> slots_;  // step n is in slot n % ahead
     std::vector<bool> is_asked_;                        // in the same order

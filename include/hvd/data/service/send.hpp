@@ -14,8 +14,8 @@
 
 namespace hvd::inline v0::data {
 
-/// The batches of an epoch that each trainer gets from a data service. The order and the contents
-/// of the batches are the same with each of them, whichever workers there are.
+/// The batches of an epoch that each trainer gets from a data service. The contents of a batch are
+/// the same with each of them, whichever workers there are. So is the order, but for the last one.
 enum class processing_mode : std::uint8_t {
     distributed_epoch,  ///< Each rank gets its part of each batch.
     /// Rank r of S gets batch r, r + S, r + 2S and so on, each as a whole. A step has a batch for
@@ -24,6 +24,10 @@ enum class processing_mode : std::uint8_t {
     /// Each rank gets all batches of the epoch as a whole, in an order of its own. Rank 0 has the
     /// order of a trainer that is alone.
     parallel_epochs,
+    /// Each rank gets the next batch that no rank has, as a whole, so that a fast one gets more.
+    /// All ranks together get each batch once. The order depends on their speed, and ranks have
+    /// different numbers of steps.
+    first_come_first_served,
 };
 
 }  // namespace hvd::inline v0::data
@@ -33,6 +37,7 @@ namespace hvd::inline v0::detail {
 inline data::batch_plan shared_plan(data::batch_plan plan, part mine, data::processing_mode mode) {
     using data::batch_share, data::processing_mode;
     if (mode == processing_mode::parallel_epochs) plan.share = batch_share::whole;
+    if (mode == processing_mode::first_come_first_served) plan.share = batch_share::claims;
     if (mode != processing_mode::round_robin) return plan;
     plan.share = batch_share::turns;
     plan.batch_size *= std::uint64_t(mine.size);
@@ -50,10 +55,12 @@ public:
     using batch_type = typename Before::batch_type;
 
     remote_batches(const Before& before, const service_config& config, part mine,
-                   processing_mode mode = processing_mode::distributed_epoch)
+                   processing_mode mode = processing_mode::distributed_epoch,
+                   std::shared_ptr<hvd::detail::training_claims> claims = nullptr)
         : plan_(hvd::detail::shared_plan(before.plan(), mine, mode)),
           mine_(mine),
-          client_(std::make_shared<hvd::detail::service_client>(config, mine, plan_)) {}
+          client_(std::make_shared<hvd::detail::service_client>(config, mine, plan_,
+                                                                std::move(claims))) {}
 
     const batch_plan& plan() const { return plan_; }
     batch_plan& plan() { return plan_; }
@@ -78,8 +85,11 @@ public:
     }
 
     /// Asks for the next batches. A loader calls it.
-    void begin(const batch_request& first, std::uint64_t steps) const {
-        client_->begin(first, plan_, steps);
+    std::shared_ptr<hvd::detail::claimed_steps> begin(const batch_request& first,
+                                                      std::uint64_t steps) const {
+        const std::uint64_t run = client_->begin(first, plan_, steps);
+        if (plan_.share != batch_share::claims) return nullptr;
+        return std::make_shared<hvd::detail::service_claims>(client_, run);
     }
 
     /// Waits for a batch that was asked for.
@@ -128,7 +138,14 @@ struct service_step {
     data::service_config config;
     part mine;
     data::processing_mode mode;
+    std::shared_ptr<training_claims> claims = nullptr;  // of first_come_first_served
 };
+
+[[noreturn, gnu::cold]] inline void refuse_claims_of_numbers(part mine) {
+    refuse(mine.rank, "first_come_first_served for rank ", mine.rank, " of ", mine.size,
+           " without a communicator: give data::send_to_data_service the communicator, by which "
+           "rank 0 tells where it hands out the batches");
+}
 
 }  // namespace hvd::inline v0::detail
 
@@ -146,13 +163,25 @@ namespace hvd::inline v0::data {
 inline hvd::detail::service_step send_to_data_service(
     service_config config, int rank, int size,
     processing_mode mode = processing_mode::distributed_epoch) {
-    return {std::move(config), hvd::detail::checked(part{rank, size}), mode};
+    hvd::detail::service_step step{std::move(config), hvd::detail::checked(part{rank, size}), mode};
+    if (mode != processing_mode::first_come_first_served) return step;
+    if (size > 1) hvd::detail::refuse_claims_of_numbers(step.mine);
+    step.claims = std::make_shared<hvd::detail::training_claims>(step.config, step.mine);
+    return step;
 }
-template <has_ranks Communicator>
+/// The same for the rank of a communicator. **Collective** with
+/// `processing_mode::first_come_first_served`: rank 0 hands out the batches, and tells the others
+/// where. Its loader lives until they have ended the epoch.
+template <class Communicator>
+    requires has_ranks<std::remove_cvref_t<Communicator>>
 hvd::detail::service_step send_to_data_service(
-    service_config config, const Communicator& world,
+    service_config config, Communicator&& world,
     processing_mode mode = processing_mode::distributed_epoch) {
-    return send_to_data_service(std::move(config), world.rank(), world.size(), mode);
+    hvd::detail::service_step step{std::move(config),
+                                   hvd::detail::checked(part{world.rank(), world.size()}), mode};
+    if (mode == processing_mode::first_come_first_served)
+        step.claims = hvd::detail::claims_of(step.config, world);
+    return step;
 }
 
 template <batch_pipeline Before>
@@ -164,7 +193,7 @@ remote_batches<Before> operator|(const Before& before, const hvd::detail::servic
         hvd::detail::is_placed<Before> || hvd::detail::has_batch_codec<typename Before::batch_type>,
         "hvd: no hvd::serializer for the batches that a data service sends; specialise "
         "it, or make batches of data::default_collate or data::concatenate");
-    return remote_batches<Before>(before, step.config, step.mine, step.mode);
+    return remote_batches<Before>(before, step.config, step.mine, step.mode, step.claims);
 }
 
 }  // namespace hvd::inline v0::data

@@ -102,10 +102,7 @@ private:
                 refuse(name, " is ", std::string_view(shown(*found)),
                        ", and no member of this file: give data::send_to_data_service a "
                        "data::processing_mode",
-                       is_first_come_first_served(file)
-                           ? ". First come, first served is not there: round_robin gives each "
-                             "batch to one trainer, too, in turn"
-                           : "");
+                       is_first_come_first_served(file) ? ", here first_come_first_served" : "");
     }
     static bool is_first_come_first_served(const nlohmann::json& file) {
         const auto is = [&](const char* name, const nlohmann::json& value) {

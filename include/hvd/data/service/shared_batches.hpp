@@ -72,6 +72,7 @@ public:
         // True if it is going to ask for that batch, as far as one can tell.
         bool comes_to(const member& other, const data::batch_request& r) const {
             const share_of_epoch& its = other.mine_;
+            if (mine_.share == std::uint32_t(data::batch_share::claims)) return false;
             if (mine_.mine.rank != its.mine.rank || mine_.mine.size != its.mine.size ||
                 mine_.share != its.share)
                 return false;

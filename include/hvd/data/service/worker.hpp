@@ -12,6 +12,7 @@
 #include "members.hpp"
 #include "service_config.hpp"
 #include "shared_batches.hpp"
+#include "stage_totals.hpp"
 
 namespace hvd::inline v0::data {
 
@@ -216,6 +217,15 @@ private:
             hvd::detail::sleep_until_woken(wakes_, rest.next());
         }
     }
+    // All that it has done so far.
+    std::vector<std::byte> work() const {
+        const std::int64_t making = making_.load();
+        const auto plain = hvd::detail::plain_bytes_of(making);
+        std::vector<std::byte> bytes(plain.begin(), plain.end());
+        if constexpr (hvd::detail::has_stages<Pipeline>)
+            hvd::detail::write_stages(bytes, pipeline_.stages());
+        return bytes;
+    }
     void wait_for_end() {
         hvd::detail::service_link& link = registration_.link();
         std::uint64_t told = 0;
@@ -225,8 +235,7 @@ private:
             hvd::detail::poll_sockets(fds, 2, hvd::detail::tuning::second / 2);
             const std::uint64_t made = made_.load();
             if (std::exchange(told, made) != made &&
-                !link.send(hvd::detail::service_frame::made, made,
-                           hvd::detail::plain_bytes_of(making_.load())))
+                !link.send(hvd::detail::service_frame::made, made, work()))
                 return;
             if (fds[0].revents != 0) wakes_.take();
             if (fds[1].revents != 0 && link.advance() == hvd::detail::service_link::state::over)
