@@ -27,6 +27,7 @@ SECTIONS = [
     ("docs/in_your_framework.md", "docs/guide/with_libraries.md", "libtorch"),
     ("docs/internals.md", "docs/reference/code.md", "words"),
     ("docs/launching.md", "docs/reference/hvdrun.md", "horovods-options settings"),
+    ("docs/questions.md", "docs/reference/hvd_info.md", "what-horovods-page-on-troubleshooting-has"),
     ("docs/scaling.md", "docs/log/scaling.md", "beside-real-cables calls-overlap-hierarchy efficiency messages"),
     ("docs/training.md", "docs/log/training.md", "the-figures-of-the-cnn"),
     ("docs/reference/tuning.md", "docs/observing.md", "a-timeline"),
