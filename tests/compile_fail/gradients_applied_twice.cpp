@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// EXPECT: rvalue reference
+// EXPECT: hvd: apply(std::move(gradients)) takes what synchronize() returned
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 
-// Makes the mistakes of docs/errors.md on two ranks and prints each rank's error: `errors
+// Makes the mistakes of docs/reference/errors.md on two ranks and prints each rank's error: `errors
 // SCENARIO`. It is built for threads and for MPI. pages.py compares the page with the output.
 
 #include <chrono>

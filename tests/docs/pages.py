@@ -25,7 +25,7 @@
   programs BUILD_ROOT TARGET [MPICXX MPIEXEC...]
                         the programs of the pages compile and run, those with MPI as README.md says
   errors PROGRAM BACKEND [MPIEXEC...]
-                        the error texts of docs/errors.md are what PROGRAM prints
+                        the error texts of docs/reference/errors.md are what PROGRAM prints
 """
 
 import filecmp
@@ -451,7 +451,7 @@ def check_site(root):
 
 def check_errors(root, program, backend, *mpiexec):
     printed = {}
-    for block in blocks(root / "docs/errors.md", "text"):
+    for block in blocks(root / "docs/reference/errors.md", "text"):
         settings, scenario = re.fullmatch(r"errors (.*): (.*)", block["comment"]).groups()
         words = settings.split()
         variables = dict(word.split("=") for word in words if "=" in word)
@@ -467,7 +467,7 @@ def check_errors(root, program, backend, *mpiexec):
             if line not in printed[key]:
                 yield f"{backend}: {scenario}: not printed: {line}"
     if not printed:
-        yield f"docs/errors.md has nothing for {backend}"
+        yield f"docs/reference/errors.md has nothing for {backend}"
 
 
 if __name__ == "__main__":

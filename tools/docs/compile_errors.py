@@ -39,7 +39,8 @@ The line after each, about a header `hvd_needs_…` that is not found, only stop
 | the compiler says | do |
 |---|---|
 | narrowing conversion of `rate` from `double` to `float` | an optimizer of floats has a rate of `float`: `.rate = float(rate)` or `0.1f` |
-| class template argument deduction failed, or no viable constructor of `distributed_optimizer` | the order is communicator, optimizer, options; the third is [`hvd::optimizer_options`](options.md), as `{.op = hvd::sum}` or `{.bucket_bytes = 1 << 20}` |
+| no matching function, no known conversion from a brace-enclosed list to `reduce_options`, `optimizer_options` or the like | the struct has no such member: [Options](options.md) lists them |
+| designator order does not match declaration order | members of options stand in the order of [Options](options.md): `{.bucket_bytes = 1 << 20, .codec = …}` |
 | `hvd::arena`, `hvd::engine` or another type of hvd is incomplete | include its header: `hvd/arena.hpp`, `hvd/engine.hpp`; [each name](../surface.md) has its own |
 | use of deleted function `communicator(const communicator&)` | take it by reference: `void train(hvd::communicator<hvd::mpi>& world)` |
 

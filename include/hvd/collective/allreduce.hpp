@@ -214,6 +214,18 @@ public:
         return allreduce_async(std::forward<In>(in), out.view, op, o);
     }
 
+    // Numbers in braces are refused.
+    template <class T, class... A>
+    refused_call allreduce(std::initializer_list<T>&&, A&&...) {
+        return refuse_braces<T>();
+    }
+
+    // An operation in brackets is refused.
+    template <auto Op, class... A>
+    refused_call allreduce(A&&...) {
+        return refuse_operation_in_brackets<Op>();
+    }
+
 private:
     Comm& self() { return static_cast<Comm&>(*this); }
 

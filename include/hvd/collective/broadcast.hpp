@@ -90,7 +90,7 @@ public:
     /// **Buffers**: `x` is read on the root and written on the others. It is any viewable or a
     /// `fuse(…)` of several, also empty.
     /// **Completion**: done on return, which may be before other ranks have come: see
-    /// `docs/errors.md`.
+    /// `docs/reference/errors.md`.
     /// **Threads**: one at a time per communicator.
     /// @throws as `allreduce`.
     /// @snippet tests/docs/snippets.cpp broadcast
@@ -162,6 +162,12 @@ public:
     refused_call broadcast(P&&, A&&...) {
         check_tensor<B, P>();
         return {};
+    }
+
+    // Numbers in braces are refused.
+    template <class T, class... A>
+    refused_call broadcast(std::initializer_list<T>&&, A&&...) {
+        return refuse_braces<T>();
     }
 
 private:

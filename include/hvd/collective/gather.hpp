@@ -157,6 +157,12 @@ public:
         return {};
     }
 
+    // Numbers in braces are refused.
+    template <class T, class... A>
+    refused_call gather(std::initializer_list<T>&&, A&&...) {
+        return refuse_braces<T>();
+    }
+
 private:
     Comm& self() { return static_cast<Comm&>(*this); }
     auto& own() { return access::session_of(self()); }

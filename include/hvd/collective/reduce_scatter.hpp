@@ -284,6 +284,18 @@ public:
         return {};
     }
 
+    // Numbers in braces are refused.
+    template <class T, class... A>
+    refused_call reduce_scatter(std::initializer_list<T>&&, A&&...) {
+        return refuse_braces<T>();
+    }
+
+    // An operation in brackets is refused.
+    template <auto Op, class... A>
+    refused_call reduce_scatter(A&&...) {
+        return refuse_operation_in_brackets<Op>();
+    }
+
 private:
     Comm& self() { return static_cast<Comm&>(*this); }
     auto& own() { return access::session_of(self()); }

@@ -199,6 +199,30 @@ public:
         return exscan_async(std::forward<In>(in), out.view, op, o);
     }
 
+    // Numbers in braces are refused.
+    template <class T, class... A>
+    refused_call scan(std::initializer_list<T>&&, A&&...) {
+        return refuse_braces<T>();
+    }
+
+    // An operation in brackets is refused.
+    template <auto Op, class... A>
+    refused_call scan(A&&...) {
+        return refuse_operation_in_brackets<Op>();
+    }
+
+    // Numbers in braces are refused.
+    template <class T, class... A>
+    refused_call exscan(std::initializer_list<T>&&, A&&...) {
+        return refuse_braces<T>();
+    }
+
+    // An operation in brackets is refused.
+    template <auto Op, class... A>
+    refused_call exscan(A&&...) {
+        return refuse_operation_in_brackets<Op>();
+    }
+
 private:
     Comm& self() { return static_cast<Comm&>(*this); }
     int rank() { return access::session_of(self()).rank(); }

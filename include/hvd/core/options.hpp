@@ -186,7 +186,7 @@ struct communicator_options {
     /// each rank looks, before an `allreduce`, `reduce` or `reduce_scatter` of floats or complex
     /// numbers, for the first NaN or infinity that it gives. If there is one all ranks throw
     /// `not_finite_error`, which names rank, tensor and element. It is for tensors of the host, and
-    /// not for `hvd::adasum`. `docs/errors.md` says what it costs
+    /// not for `hvd::adasum`. `docs/reference/errors.md` says what it costs
     bool check_finite = false;
     /// `.confirm` for all calls: a call that fails on one rank does so on all at once. Without it a
     /// rank may leave a small broadcast, scatter, gather or reduce inside a node when it needs

@@ -8,6 +8,7 @@
 #include "copying_reduction.hpp"
 #include "named_calls.hpp"
 #include "thread.hpp"
+#include "unnamed_calls.hpp"
 
 namespace hvd::inline v0 {
 
@@ -98,7 +99,8 @@ Comm duplicate_for_engine(Comm& comm, const engine_options& options) {
 /// @tparam Devices the backend of the device tensors, for which see hvd/engine_device.hpp.
 /// @snippet tests/docs/snippets.cpp named_tensors
 template <class Backend, class Devices = void>
-class [[nodiscard("hvd: an engine works until it is destroyed")]] engine {
+class [[nodiscard("hvd: an engine works until it is destroyed")]] engine
+    : private detail::unnamed_calls {
 public:
     using backend_type = Backend;
     static constexpr bool matches_by_name = true;
@@ -120,11 +122,15 @@ public:
     int size() const noexcept { return !parts_ ? 0 : parts_->core->size(); }
     int local_size() const noexcept { return !parts_ ? 0 : parts_->data.local_size(); }
 
+    using unnamed_calls::allgather, unnamed_calls::allreduce, unnamed_calls::alltoall,
+        unnamed_calls::broadcast, unnamed_calls::gather, unnamed_calls::reduce,
+        unnamed_calls::reduce_scatter, unnamed_calls::scatter;
+
     /// Reduces `x` in place over all ranks, as `communicator::allreduce` does. The tensors of a
     /// `fuse(…)` are a group: they go together, or none of them does.
     /// @throws hvd::usage_error if the name is empty or in flight already.
-    template <class X, class Op>
-    [[nodiscard]] request allreduce(std::string_view name, X&& x, const Op& op,
+    template <class X, class Op = reduce_options>
+    [[nodiscard]] request allreduce(std::string_view name, X&& x, const Op& op = {},
                                     const named_options& o = {}) {
         static_assert(!std::is_same_v<Op, op::adasum>,
                       "hvd: an engine has no adasum: use a distributed optimizer");
@@ -179,8 +185,8 @@ public:
     }
 
     /// Reduces `x` and gives each rank its slice.
-    template <class X, class Op>
-    [[nodiscard]] auto reduce_scatter(std::string_view name, X&& x, const Op& op,
+    template <class X, class Op = reduce_options>
+    [[nodiscard]] auto reduce_scatter(std::string_view name, X&& x, const Op& op = {},
                                       const named_options& o = {}) {
         return calls(name, o).reduce_scatter_async(std::forward<X>(x), op, reduced(o));
     }
@@ -221,8 +227,8 @@ public:
     }
 
     /// Reduces `x`, also a `fuse(…)`, in place on the root, as `communicator::reduce` does.
-    template <class X, class Op>
-    [[nodiscard]] request reduce(std::string_view name, X&& x, const Op& op, root r = root{0},
+    template <class X, class Op = reduce_options>
+    [[nodiscard]] request reduce(std::string_view name, X&& x, const Op& op = {}, root r = root{0},
                                  const named_options& o = {}) {
         if constexpr (detail::check_on_host<Backend, X>())
             return calls(name, o).reduce_async(std::forward<X>(x), op, r, reduced(o));

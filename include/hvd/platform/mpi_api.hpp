@@ -12,6 +12,7 @@
 #endif
 #if !__has_include(<mpi.h>)
 #error "hvd: <mpi.h> was not found: compile with mpicxx, or add the flags of your MPI"
+#include <hvd_needs_the_header_of_MPI>  // stops g++, which goes on after __has_include(<mpi.h>)
 #endif
 #include <mpi.h>
 

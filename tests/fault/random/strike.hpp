@@ -197,7 +197,8 @@ private:
     column& mine_;
     const bool on_threads_;
     std::optional<fault> fault_;
-    // MPI waits for ever where a cable is pulled while it makes a communicator (docs/errors.md).
+    // MPI waits for ever where a cable is pulled while it makes a communicator
+    // (docs/reference/errors.md).
     bool waits_for_cut_ = false;
     int number_ = -1;
     timer_t timer_{};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <concepts>
+#include <initializer_list>
 #include <type_traits>
 
 #include "../../core/concepts.hpp"
@@ -156,6 +157,23 @@ constexpr bool has_into = !bare_output<X>;
 // The result of a call that does not compile. Other than void, it is no further error where the
 // program gives it a name.
 struct refused_call {};
+
+// A tensor that is written as numbers in braces.
+template <class T>
+refused_call refuse_braces() {
+    static_assert(!std::is_object_v<T>,
+                  "hvd: numbers in braces are no tensor: name it first, as in "
+                  "std::vector<float> x{1, 2}");
+    return {};
+}
+
+// An operation between < and >.
+template <auto Op>
+refused_call refuse_operation_in_brackets() {
+    static_assert(!std::is_object_v<decltype(Op)>,
+                  "hvd: the operation is an argument: allreduce(x, hvd::sum)");
+    return {};
+}
 
 template <class Op>
 concept operation_like = !std::convertible_to<Op, reduce_options> && !viewable<Op> && !is_fused<Op>;

@@ -107,9 +107,9 @@ public:
 
     /// Gives the optimizer another rate for the steps that come: the same on all ranks.
     template <class R>
-        requires requires(Optimizer& o, R rate) { o.rate = rate; }
-    void set_rate(R rate) {
-        optimizer_.rate = static_cast<decltype(optimizer_.rate)>(rate);
+    void set_rate(const R& rate) {
+        constexpr bool is_rate = detail::check_rate<Optimizer, R>();
+        if constexpr (is_rate) optimizer_.rate = static_cast<decltype(optimizer_.rate)>(rate);
     }
 
     /// Bytes of optimizer state on this rank. The first step makes it.

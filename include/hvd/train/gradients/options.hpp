@@ -186,7 +186,7 @@ struct optimizer_options {
     bool skip_nonfinite = false;
     /// each rank looks at its gradients before they travel. A NaN or infinity ends the step on all
     /// ranks by `not_finite_error`, which names the rank, the gradient and the element. It is for
-    /// dense gradients on the host, averages and sums. `docs/errors.md` says what it costs
+    /// dense gradients on the host, averages and sums; `docs/reference/errors.md` has its cost
     bool check_finite = false;
     /// Each step also makes the registered buffers equal on all ranks, as `synchronize_buffers`
     /// does with rank 0 as the root. It is for buffers on the host. PyTorch: `broadcast_buffers`.

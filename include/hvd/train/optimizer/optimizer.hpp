@@ -62,6 +62,16 @@ void agree_on_numbers(Comm& comm, O& optimizer, IsLocal is_local) {
 template <class T>
 using trained = std::conditional_t<is_float_element<T>, T, float>;
 
+struct no_arguments_of_an_optimizer {};
+
+template <class Optimizer, class R>
+constexpr bool check_rate() {
+    constexpr bool is_rate = requires(Optimizer& o, const R& rate) { o.rate = rate; };
+    static_assert(is_rate,
+                  "hvd: set_rate(0.1) takes a number, and an optimizer with a member rate");
+    return is_rate;
+}
+
 template <class Comm, class O>
 using stepped_by = std::conditional_t<device_communicator<Comm>, std::remove_reference_t<O>, O>;
 
@@ -169,6 +179,16 @@ public:
             this);
     }
 
+    // Anything else is refused.
+    template <class... A>
+    bool apply(A&&...) {
+        constexpr bool has_gradients = sizeof...(A) > 99;
+        static_assert(has_gradients,
+                      "hvd: apply(std::move(gradients)) takes what synchronize() returned; step() "
+                      "does both");
+        return false;
+    }
+
     /// Calls `apply(synchronize())`.
     bool step() { return apply(synchronize()); }
 
@@ -184,9 +204,9 @@ public:
     /// Gives the optimizer another rate for the steps that come: the same on all ranks. They
     /// compare it in the first step, and on `checked<…>` in each.
     template <class R>
-        requires requires(Optimizer& o, R rate) { o.rate = rate; }
-    void set_rate(R rate) {
-        optimizer_.rate = static_cast<decltype(optimizer_.rate)>(rate);
+    void set_rate(const R& rate) {
+        constexpr bool is_rate = detail::check_rate<Optimizer, R>();
+        if constexpr (is_rate) optimizer_.rate = static_cast<decltype(optimizer_.rate)>(rate);
     }
 
 private:
@@ -235,6 +255,22 @@ private:
     void (*synchronize_buffers_)(distributed_optimizer&) = nullptr;  // once there is a buffer
 };
 
+// Arguments that fit no constructor.
+template <class O, class T>
+class distributed_optimizer<detail::no_arguments_of_an_optimizer, O, T> {
+public:
+    static constexpr bool has_arguments = !std::is_same_v<O, O>;
+    static_assert(has_arguments,
+                  "hvd: distributed_optimizer takes a communicator, an optimizer, and members of "
+                  "hvd::optimizer_options in their order: (world, hvd::optimizers::sgd<float>{.rate"
+                  " = 0.1f}, {.bucket_bytes = 1 << 20})");
+    // Options in braces are for the three points.
+    template <class A>
+    explicit distributed_optimizer(A&&, ...);
+    template <class A, class B>
+    distributed_optimizer(A&&, B&&, ...);
+};
+
 namespace optimizers {
 
 /// Says that a `distributed_optimizer` refers to an optimizer that lives elsewhere:
@@ -268,5 +304,7 @@ distributed_optimizer(Comm&, optimizers::by_reference<O>) -> distributed_optimiz
 template <class Comm, class O>
 distributed_optimizer(Comm&, optimizers::by_reference<O>, optimizer_options)
     -> distributed_optimizer<Comm, O&>;
+distributed_optimizer(...)
+    -> distributed_optimizer<detail::no_arguments_of_an_optimizer, void, float>;
 
 }  // namespace hvd::inline v0
