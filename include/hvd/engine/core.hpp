@@ -184,12 +184,13 @@ public:
     // A call under way at that time gives the communicator up.
     void stop_calls_at(time_point limit) { runner_.driver().stop_at(limit); }
     void leave(message reason) noexcept {
+        // The engine's thread may wait in a call, whose peers hear the reason by it.
+        runner_.driver().stop_for(text_or(no_memory_for_text, reason));
         {
             const lock_guard lock(mutex_);
             // the first reason counts
             if (commands_.leave.empty()) commands_.leave = std::move(reason);
         }
-        stop_calls_at(now());  // the engine's thread may wait in one
         wake_();
     }
     void leave_for(const std::exception_ptr& failure) noexcept {

@@ -209,10 +209,7 @@ public:
         if (user().is_inside()) user().refuse("abort", true);
         if (fork_.in_child()) throw_ended("abort");
         std::vector<int> me{rank()};
-        message reason = text("it called abort()", why.empty() ? "" : ": ", why);
-        if (is_broken_.load() || abort_has_begun_.exchange(true)) return;
-        stop_.text_of_abort = std::move(reason);
-        stop_.aborted.store(true);
+        if (!stop_for(text("it called abort()", why.empty() ? "" : ": ", why))) return;
         if (!take_until(now() + tuning::time_to_give_up)) return;
         if (queue_) queue_->drain(*queue_);
         if (!is_broken_.load()) {
@@ -223,6 +220,14 @@ public:
             leave(stop_.text_of_abort);
         }
         user().give_back();
+    }
+
+    // A call under way ends where it waits, and tells the peers this reason. False if there is one.
+    [[gnu::cold]] bool stop_for(message reason) noexcept {
+        if (is_broken_.load() || abort_has_begun_.exchange(true)) return false;
+        stop_.text_of_abort = std::move(reason);
+        stop_.aborted.store(true);
+        return true;
     }
 
     // Waits until no thread is inside a call. It returns false after the limit, and for a thread
