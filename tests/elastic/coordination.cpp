@@ -95,6 +95,22 @@ TEST_CASE("the first epoch begins when all have come, or enough after a time") {
     CHECK(words(e.take_orders()) == refuses);
 }
 
+TEST_CASE("who waits without a majority is sent on, and sooner on a brief visit") {
+    for (const bool is_brief : {false, true}) {
+        CAPTURE(is_brief);
+        coordinator c(rules_of(3, 2, 12, false));
+        join_request alone = request_of(11, {1, 1}, 1, {11, 12, 13}, 13);
+        alone.said.is_brief = is_brief ? 1 : 0;
+        c.join(1, alone, 0);
+        c.advance(600 * ms);
+        CHECK(words(c.take_orders()) == none);
+        c.advance(700 * ms);
+        CHECK(words(c.take_orders()) == (is_brief ? another : none));
+        c.advance(5100 * ms);
+        CHECK(words(c.take_orders()) == (is_brief ? none : another));
+    }
+}
+
 TEST_CASE("a rank that is missing is named once") {
     coordinator c(rules_of(3, 2, 12, false));
     std::vector<elastic_member> table(3);
