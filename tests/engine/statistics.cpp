@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <atomic>
+#include <stdexcept>
 #include <thread>
 
 #include "engine_test.hpp"
@@ -142,6 +143,11 @@ TEST_CASE("tensors that fail are counted apart") {
         CHECK(s.completed == 1);
         CHECK(s.failed == 1);
         CHECK(s.bytes == 16);
+        const auto fails =
+            hvd::custom([](float, float) -> float { throw std::runtime_error("no"); });
+        CHECK_THROWS(e.allreduce("z", good, fails).wait());  // its unit had begun
+        CHECK(e.statistics().failed == 2);
+        CHECK(e.statistics().bytes == 16);
         auto pending = e.allreduce("late", good, hvd::sum);
         comm.barrier();
         if (comm.rank() == 0) e.fail(nullptr);
