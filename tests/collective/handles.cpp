@@ -29,6 +29,8 @@ namespace {
 std::atomic<int> live = 0;
 std::vector<int> tags_of_groups;
 bool rank_is_unknown = false;  // the next MPI_Comm_rank fails
+int late_answers = 0;          // of MPI_Test, once the next MPI_Ibcast has begun
+bool answers_late = false;
 
 int made(int code, const MPI_Comm* comm) {
     if (*comm != MPI_COMM_NULL) ++live;
@@ -55,6 +57,20 @@ int MPI_Comm_create_group(MPI_Comm of, MPI_Group group, int tag, MPI_Comm* comm)
 }
 int MPI_Comm_rank(MPI_Comm comm, int* rank) {
     return std::exchange(rank_is_unknown, false) ? MPI_ERR_OTHER : PMPI_Comm_rank(comm, rank);
+}
+int MPI_Ibcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm comm,
+               MPI_Request* request) {
+    answers_late = late_answers > 0;
+    return PMPI_Ibcast(data, count, type, root, comm, request);
+}
+int MPI_Test(MPI_Request* request, int* done, MPI_Status* status) {
+    if (answers_late && late_answers-- > 0) {
+        *done = 0;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return MPI_SUCCESS;
+    }
+    answers_late = false;
+    return PMPI_Test(request, done, status);
 }
 int MPI_Comm_free(MPI_Comm* comm) {
     --live;
@@ -282,6 +298,25 @@ TEST_CASE("communicators that one rank cannot make leave no handles behind") {
         check_that_it_works(world);
     }
     expect_none_left(before);
+}
+
+TEST_CASE("a rank that learns late why another one failed leaves no handles behind") {
+    int rank = 0, size = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    auto world = communicator::world();
+    const int before = settled();
+    rank_is_unknown = rank == size - 1;
+    late_answers = rank == 0 && size > 1 ? 300 : 0;
+    if (rank_is_unknown) {
+        thrown<hvd::mpi_error>([&] { world.split(0); });
+    } else {
+        const auto e = thrown<hvd::peer_error>([&] { world.split(0); });
+        if (e) CHECK(contains(e->what(), "MPI_Comm_rank"));
+    }
+    CHECK(late_answers <= 0);
+    CHECK(settled() == before);
+    check_that_it_works(world);
 }
 
 TEST_CASE("communicators between nodes end in any order, and none waits for another rank") {

@@ -8,6 +8,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include <hvd/elastic/members/coordinator.hpp>
@@ -92,6 +93,41 @@ TEST_CASE("the first epoch begins when all have come, or enough after a time") {
     e.join(1, request_of(11), 0);
     e.advance(11);
     CHECK(words(e.take_orders()) == refuses);
+}
+
+TEST_CASE("who waits without a majority is sent on, and sooner on a brief visit") {
+    for (const bool is_brief : {false, true}) {
+        CAPTURE(is_brief);
+        coordinator c(rules_of(3, 2, 12, false));
+        join_request alone = request_of(11, {1, 1}, 1, {11, 12, 13}, 13);
+        alone.said.is_brief = is_brief ? 1 : 0;
+        c.join(1, alone, 0);
+        c.advance(600 * ms);
+        CHECK(words(c.take_orders()) == none);
+        c.advance(700 * ms);
+        CHECK(words(c.take_orders()) == (is_brief ? another : none));
+        c.advance(5100 * ms);
+        CHECK(words(c.take_orders()) == (is_brief ? none : another));
+    }
+}
+
+TEST_CASE("a rank that is missing is named once") {
+    coordinator c(rules_of(3, 2, 12, false));
+    std::vector<elastic_member> table(3);
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+        table[rank].id = 11 + rank;
+        table[rank].started_as = std::int64_t(rank);
+    }
+    c.follow(1, {}, table, 0);
+    join_request second = request_of(12);
+    second.said.self.started_as = 1;
+    c.join(1, second, 0);
+    c.advance(10'000 * ms);
+    const auto orders = c.take_orders();
+    REQUIRE(orders.size() == 1);
+    const std::string_view reason = orders[0].reason;
+    CAPTURE(reason);
+    CHECK(reason.ends_with("missing: HVD_RANK 0, 2"));
 }
 
 TEST_CASE(

@@ -69,6 +69,27 @@ TEST_CASE("a coordinator that dies before the first epoch is not waited for, and
     }
 }
 
+TEST_CASE("a newcomer does not wait for a job that is over longer than for one that begins") {
+    hvd::elastic::bounds bounds;
+    bounds.timeout = 20s;
+    elastic_job job(2, false, bounds);
+    std::string text, first;
+    job.start(2, [&](hvd::elastic::options o) {
+        o.tcp.start_timeout = 100ms;
+        text = come(o);
+    });
+    job.start(1, [&](hvd::elastic::options o) {  // which others may start later
+        o.tcp.start_timeout = 100ms;
+        o.bounds.timeout = 1s;
+        first = come(o);
+    });
+    job.await();
+    CAPTURE(text);
+    CHECK(has(text, "Connection refused (127.0.0.1:" + std::to_string(job.port()) + ")"));
+    CHECK(has(text, "HVD_START_TIMEOUT"));
+    CHECK(has(first, "HVD_ELASTIC_TIMEOUT"));
+}
+
 TEST_CASE("a process that no coordinator answers says where it has looked") {
     hvd::elastic::bounds bounds;
     bounds.timeout = 100ms;

@@ -145,6 +145,21 @@ TEST_CASE("a broadcast goes on without those that have joined, unless it is thei
     });
 }
 
+TEST_CASE("a rank that has joined stays so when the engine has more names than it keeps") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm, {.cache_capacity = 2}};
+        for (int round = 0; round < 2; ++round) {
+            if (comm.rank() > 0)
+                for (int i = 0; i < 30; ++i) {
+                    float x = 1;
+                    e.allreduce("t" + std::to_string(i), x, hvd::sum).wait();
+                    CHECK(x == float(comm.size() - 1));
+                }
+            e.join().wait();
+        }
+    });
+}
+
 TEST_CASE("a rank that has joined submits nothing, and joins once") {
     on_ranks_from(2, [](auto& comm) {
         engine e{comm};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
 #include <atomic>
+#include <stdexcept>
+#include <thread>
 
 #include "engine_test.hpp"
 
@@ -107,6 +109,29 @@ TEST_CASE("predicted steps and declined predictions are counted") {
     });
 }
 
+TEST_CASE("a tensor of a predicted unit waits for the last one of it") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        const char* const names[] = {"a", "b"};
+        const auto run = [&](int steps) {
+            for (int i = 0; i < steps; ++i) {
+                std::vector<float> x(10, 1), y(10, 1);
+                auto first = e.allreduce(names[comm.rank() % 2], x, hvd::sum);
+                std::this_thread::sleep_for(2ms);
+                auto last = e.allreduce(names[1 - comm.rank() % 2], y, hvd::sum);
+                first.wait();
+                last.wait();
+            }
+            return e.statistics();
+        };
+        const hvd::engine_statistics before = run(8), after = run(12);
+        // Where each step was one unit, the first tensor has waited until the last was there.
+        if (after.predicted_steps - before.predicted_steps == 12 &&
+            after.units - before.units == 12)
+            CHECK(after.waiting_seconds - before.waiting_seconds >= 0.002 * 12);
+    });
+}
+
 TEST_CASE("tensors that fail are counted apart") {
     on_ranks_from(2, [](auto& comm) {
         engine e{comm};
@@ -118,6 +143,11 @@ TEST_CASE("tensors that fail are counted apart") {
         CHECK(s.completed == 1);
         CHECK(s.failed == 1);
         CHECK(s.bytes == 16);
+        const auto fails =
+            hvd::custom([](float, float) -> float { throw std::runtime_error("no"); });
+        CHECK_THROWS(e.allreduce("z", good, fails).wait());  // its unit had begun
+        CHECK(e.statistics().failed == 2);
+        CHECK(e.statistics().bytes == 16);
         auto pending = e.allreduce("late", good, hvd::sum);
         comm.barrier();
         if (comm.rank() == 0) e.fail(nullptr);

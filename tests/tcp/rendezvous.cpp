@@ -276,6 +276,54 @@ TEST_CASE("a rank that is dropped before it was let in knows it, and comes again
     CHECK(got == sent);
 }
 
+TEST_CASE("a peer that has proved itself is waited for, and one that has not is dropped") {
+    const shared_secret secret = new_secret();
+    const listening_socket listener(0);
+    pending_connections waiting(secret, 0);
+    outgoing_connection rank3(secret, 3, 0, place_with(listener.port()), true, 0, 50'000'000);
+    int times = 0;
+    const auto look_for_long = [&] {
+        for (int i = 0; i < 100; ++i) {
+            rank3.advance(false);
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        }
+    };
+    descriptor let_in;
+    const auto turn = [&] {
+        pollfd wanted{};
+        if (!rank3.prepare(wanted)) return false;
+        ::poll(&wanted, 1, 100);
+        return rank3.advance(wanted.revents != 0);
+    };
+    const auto accept = [&] {
+        waiting.advance(listener, [&](int, std::uint64_t, descriptor s) {
+            let_in = std::move(s);
+            ++times;
+        });
+    };
+    REQUIRE_FALSE(turn());  // connected, and the greeting is sent
+    look_for_long();
+    CHECK(has(std::string(std::string_view(rank3.print())), "it does not answer"));
+    bool is_done = turn();
+    for (int i = 0; i < 100 && times == 0 && !is_done; ++i) {
+        accept();
+        is_done = turn();  // its proof is on its way
+        look_for_long();   // the peer is busy
+        accept();
+    }
+    CHECK(times == 1);
+    for (int i = 0; i < 20 && !is_done; ++i) is_done = turn();
+    REQUIRE(is_done);
+    const descriptor mine = rank3.take();
+    const std::byte sent{42};
+    CHECK(send_some(mine, &sent, 1) == 1);
+    pollfd readable{let_in.number(), POLLIN, 0};
+    ::poll(&readable, 1, 1000);
+    std::byte got{};
+    CHECK(::recv(let_in.number(), &got, 1, 0) == 1);
+    CHECK(got == sent);
+}
+
 TEST_CASE("a greeting that is changed on its way is refused, each byte of it") {
     const shared_secret secret = new_secret();
     constexpr std::size_t greeting_bytes = 36;

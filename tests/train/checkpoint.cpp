@@ -307,6 +307,26 @@ TEST_CASE("odd files are read or refused as the format's own package does") {
         R"({"a":{"dtype":"F32","shape":[4611686018427387904,0],"data_offsets":[0,0]}})", 0)));
     CHECK(!reads(
         file_of(R"({"a":{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4)));
+    // The last of two descriptions of one name holds, and the other one must be readable.
+    const auto twice = [&](const std::string& first) {
+        return reads(file_of(
+            "{\"a\":" + first + R"(,"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4));
+    };
+    CHECK(twice(R"({"dtype":"F64","shape":[7],"data_offsets":[9,1],"x":{}})"));
+    CHECK(twice(R"(["U8",[3],[8,9]])"));
+    CHECK(!twice(R"({"dtype":"F32","shape":[1]})"));
+    CHECK(!twice(R"({"dtype":"X9","shape":[1],"data_offsets":[0,4]})"));
+    CHECK(!twice(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})"));
+    CHECK(!twice("7"));
+    const auto nested = [&](std::size_t arrays) {
+        return reads(file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":)" +
+                                 std::string(arrays, '[') + std::string(arrays, ']') + "}}",
+                             4));
+    };
+    CHECK(nested(125));
+    CHECK(!nested(126));
+    CHECK(!reads(file_of(R"({"__metadata__":{"k":[],"k":"2"}})", 0)));
+    CHECK(!reads(file_of(R"({"__metadata__":{"k":1,"k":"2"}})", 0)));
 }
 
 TEST_CASE("a scalar of a file loads into a variable and into a tensor of one") {

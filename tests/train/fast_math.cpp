@@ -255,4 +255,15 @@ TEST_CASE("all optimizers train, and the fused step with them") {
     });
 }
 
+TEST_CASE("NaN is never the best so far") {
+    double value;
+    write_bits(value, nan<double>);
+    for (const auto better : {hvd::best_so_far::direction::up, hvd::best_so_far::direction::down}) {
+        hvd::best_so_far best(better);
+        CHECK_FALSE(best.improves(value));
+        CHECK(best.improves(0.5));
+        CHECK_FALSE(best.improves(value));
+    }
+}
+
 }  // namespace fast_math_tests

@@ -58,6 +58,13 @@ def of_headers():
                    "{" + described() + "," + described() + "}", "{" + described() + "," + described(dtype="I32") + "}",
                    "{" + described(name="\\u0061") + "," + described() + "}", "{" + described() + "," + described(name="b") + "}"):
         yield header, file_of(header, FOUR)
+    for first in (described(dtype="X9"), described(shape="[-1]"), described(shape="{}"), described(place="[4]"), described(place="[9,1]"), described(dtype="F64"),
+                  '"a":{}', '"a":7', '"a":null', '"a":["U8",[3],[8,9]]', '"a":["U8",[3]]', '"a":{"dtype":"F32","shape":[1]}', described(more=',"x":[1,{"y":null}]')):
+        yield f"first of two {first}", file_of("{" + first + "," + described() + "}", FOUR)
+    for value in ("[]", "1", "{}", "null", '"2"'):
+        yield f"first text {value}", file_of('{"__metadata__":{"k":' + value + ',"k":"1"}}')
+    for value in ("1e400", "-1e400", "[" * 200 + "]" * 200, '{"x":' * 200 + "1" + "}" * 200, *("[" * n + "]" * n for n in range(124, 128)), '"\\ud800"', '"\\udc00\\ud800"', "-0", "1E5", "-", "1." ):
+        yield f"unknown field {value}", file_of(tensor(more=f',"x":{value}'), FOUR)
     yield "no UTF-8", file_of(ONE.encode().replace(b'"a"', b'"\xff"'), FOUR)
     yield "a lone byte of UTF-8", file_of(ONE.encode().replace(b'"a"', b'"\xc3"'), FOUR)
 

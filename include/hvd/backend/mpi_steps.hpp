@@ -32,6 +32,7 @@ public:
         std::swap(left_, other.left_);
         limit_ = other.limit_;
         gone_ = other.gone_;
+        note_all_learn_ = other.note_all_learn_;
         asked_ = other.asked_;
         return *this;
     }
@@ -41,10 +42,12 @@ public:
         if (room_ != nullptr) MPI_Free_mem(room_);
     }
 
-    // Nobody waits any longer, either, when gone() is true, which is asked now and then.
+    // Nobody waits any longer, either, when gone() is true, which is asked now and then. A failure
+    // that all ranks learn by a step is noted in it.
     template <class F>
     void give_up_when(const F& gone) {
         gone_ = [](const void* f) { return (*static_cast<const F*>(f))(); };
+        note_all_learn_ = [](const void* f) { static_cast<const F*>(f)->all_learn = true; };
         asked_ = &gone;
     }
 
@@ -169,6 +172,7 @@ private:
         check_mpi(MPI_Ibcast(words_->text, sizeof words_->text, MPI_CHAR, first, comm, &request),
                   "MPI_Ibcast", rank_);
         await(request);
+        if (note_all_learn_ != nullptr) note_all_learn_(asked_);
         if (failure) std::rethrow_exception(failure);
         throw peer_error(rank_,
                          text("hvd: making of a communicator on rank ", rank_, ": rank ", first,
@@ -191,6 +195,7 @@ private:
 
     time_point limit_ = never;
     bool (*gone_)(const void*) = nullptr;
+    void (*note_all_learn_)(const void*) = nullptr;
     const void* asked_ = nullptr;
     words* words_ = nullptr;
     std::byte* room_ = nullptr;

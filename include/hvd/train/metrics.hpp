@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/lean/finite.hpp"
 #include "agreement.hpp"
 #include "tensors.hpp"
 
@@ -73,7 +74,7 @@ public:
     explicit best_so_far(direction better) : sign_(better == direction::up ? 1 : -1) {}
 
     bool improves(double value) {
-        if (!(sign_ * value > best_)) return false;
+        if (detail::is_nan(value) || !(sign_ * value > best_)) return false;
         best_ = sign_ * value;
         return true;
     }

@@ -429,11 +429,9 @@ private:
     }
     // Names those who have not come, as a launcher has numbered them.
     message missing_ranks(const last_epoch& last) const {
-        message all;
-        std::size_t named = 0;
+        std::vector<std::int64_t> missing;
         const auto name = [&](std::int64_t rank) {
-            if (++named > most_named) return;
-            all += text(named == 1 ? "; missing: HVD_RANK " : ", ", rank);
+            if (std::ranges::find(missing, rank) == missing.end()) missing.push_back(rank);
         };
         const std::vector<std::uint64_t> here = waiting_ids();
         for (const elastic_member& m : table_)
@@ -443,6 +441,10 @@ private:
                     return p.request.said.self.started_as == std::int64_t(rank);
                 }))
                 name(std::int64_t(rank));
+        message all;
+        const std::size_t named = missing.size();
+        for (std::size_t i = 0; i < std::min(named, most_named); ++i)
+            all += text(i == 0 ? "; missing: HVD_RANK " : ", ", missing[i]);
         if (named > most_named) all += text(" and ", named - most_named, " others");
         return all;
     }

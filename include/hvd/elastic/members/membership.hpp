@@ -58,6 +58,7 @@ public:
             if (link_ && link_serves_epoch_) saw_end_ = !link_->is_open() && !link_->is_silent();
             link_.reset();
             if (is_cut_off()) give_up_alone();
+            if (finds_no_job()) give_up_as_newcomer();
             if (now() > limit) give_up();
             is_brief = was_sent_on_ && !is_brief && reach_another(limit);
             if (!is_brief) reach_first(limit);
@@ -152,6 +153,14 @@ private:
         return link_ && !link_->is_open() && !link_->is_silent() && candidates_.empty();
     }
 
+    // True if this process was started to join a job that runs, and nobody has answered while one
+    // would have begun. A launcher that serves the job ends its processes itself.
+    bool finds_no_job() const {
+        return own_.rank >= own_.size && !own_.rendezvous_served && !has_been_linked_ &&
+               own_.start_timeout.is_time() &&
+               now() - joins_since_ > own_.start_timeout.time().nanoseconds;
+    }
+
     // All processes go to the first candidate that they reach, so that they meet. If they are sent
     // on, they try the others one after another, each for a short time, and go back.
     void reach_first(time_point limit) {
@@ -179,6 +188,7 @@ private:
                                          now() + patience_with_host);
             if (socket) {
                 round_ = 0;
+                has_been_linked_ = true;
                 linked_to_ = at;
                 link_ = std::make_unique<framed_socket>(rendezvous_rank, std::move(socket),
                                                         coordinator_message::most_bytes());
@@ -438,6 +448,12 @@ private:
         give_up(text(own_.rendezvous_served ? "the launcher" : "rank 0", " at ", linked_to_.print(),
                      ", which coordinates, has died before this process could take part"));
     }
+    [[noreturn]] void give_up_as_newcomer() const {
+        give_up(text("no coordinator has let this newcomer in for ",
+                     own_.start_timeout.time().nanoseconds / tuning::millisecond,
+                     " ms (HVD_START_TIMEOUT): ", why_,
+                     "; the job is over, has not begun, or has lost the process there"));
+    }
     [[noreturn]] void give_up_alone() const {
         give_up(
             text("the launcher at ", own_.rendezvous, " has not answered for ",
@@ -465,6 +481,7 @@ private:
     const bool is_of_one_host_;
     std::unique_ptr<framed_socket> link_;
     address_and_port linked_to_{};
+    bool has_been_linked_ = false;    // to any coordinator
     bool link_serves_epoch_ = false;  // the coordinator of the last epoch is at its other end
     bool link_reaches_launcher_ = false;
     time_point launcher_answered_at_ = never;  // `never`: it is not awaited

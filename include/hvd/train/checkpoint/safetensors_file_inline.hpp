@@ -22,46 +22,6 @@ inline void make_booleans(std::byte* first, std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) first[i] = std::byte(first[i] != std::byte(0));
 }
 
-// The last of two equal names holds, as in the format's own reader, which refuses fields of its
-// structures that come twice. The parser takes a byte order mark, and a NUL for the end.
-inline nlohmann::json parsed_header(const std::string& path, const std::string& text) {
-    using json = nlohmann::json;
-    if (text.find('\0') != text.npos || text.starts_with("\xef\xbb\xbf"))
-        refuse_file(path, "not a safetensors file: its header is no JSON object");
-    std::size_t open = 0;  // objects
-    std::string name;      // of the tensor
-    std::set<std::string> fields, whole;
-    const auto once = [&](std::set<std::string>& names, const std::string& key) {
-        if (!names.insert(key).second) refuse_file(path, "its header has \"", key, "\" twice");
-    };
-    return json::parse(
-        text,
-        [&](int, json::parse_event_t event, const json& value) {
-            if (event == json::parse_event_t::object_start && ++open == 2) fields.clear();
-            if (event == json::parse_event_t::object_end) --open;
-            if (event != json::parse_event_t::key) return true;
-            const auto key = value.get<std::string>();
-            if (open == 1) name = key;
-            if (open == 1 && key == "__metadata__") once(whole, key);
-            if (open == 2 && name != "__metadata__" &&
-                (key == "dtype" || key == "shape" || key == "data_offsets"))
-                once(fields, key);
-            return true;
-        },
-        false);
-}
-
-inline checkpoint_metadata metadata_in(const std::string& path, const nlohmann::json& value) {
-    if (value.is_null()) return {};
-    if (!value.is_object()) refuse_file(path, "its metadata is no object");
-    checkpoint_metadata metadata;
-    for (const auto& [key, text] : value.items()) {
-        if (!text.is_string()) refuse_file(path, "its metadata \"", key, "\" is no text");
-        metadata.emplace(key, text.get<std::string>());
-    }
-    return metadata;
-}
-
 inline bool is_numbers(const nlohmann::json& value) {
     return value.is_array() &&
            std::ranges::all_of(value, [](const auto& n) { return n.is_number_unsigned(); });
@@ -82,6 +42,95 @@ inline nlohmann::json field_of(const nlohmann::json& value, const char* name, st
     return {};
 }
 
+// A tensor as the header describes it.
+struct tensor_description {
+    std::string type;
+    std::vector<std::size_t> shape;
+    std::size_t first, last;
+};
+
+inline tensor_description description_of(const std::string& path, const std::string& name,
+                                         const nlohmann::json& value) {
+    const auto type = field_of(value, "dtype", 0), shape = field_of(value, "shape", 1),
+               place = field_of(value, "data_offsets", 2);
+    if (!type.is_string() || !is_numbers(shape) || !is_numbers(place) || place.size() != 2)
+        refuse_file(path, "tensor \"", name,
+                    "\" is not described by dtype, shape and data_offsets");
+    tensor_description said{type.get<std::string>(), shape.get<std::vector<std::size_t>>(),
+                            place[0].get<std::size_t>(), place[1].get<std::size_t>()};
+    if (bits_of_type(said.type) == 0)
+        refuse_file(path, "tensor \"", name, "\" is of the unknown type ", said.type);
+    return said;
+}
+
+// Reads a header as the format's own reader does. The last of two equal names holds, but each value
+// must be one that the format knows. Fields of its structures must not come twice.
+class header_reader {
+public:
+    explicit header_reader(const std::string& path) : path_(path) {}
+
+    // The parser takes a byte order mark, and a NUL for the end.
+    nlohmann::json parsed(const std::string& text) {
+        if (text.find('\0') != text.npos || text.starts_with("\xef\xbb\xbf"))
+            refuse_file(path_, "not a safetensors file: its header is no JSON object");
+        return json::parse(
+            text,
+            [this](int depth, json::parse_event_t event, const json& value) {
+                look(depth, event, value);
+                return true;
+            },
+            false);
+    }
+
+private:
+    using json = nlohmann::json;
+    using event = json::parse_event_t;
+    static constexpr int most_depth = 127;
+
+    void look(int depth, event what, const json& value) {
+        if (what == event::key) return look_at_key(depth, value.get<std::string>());
+        if (what == event::object_start || what == event::array_start) {
+            if (depth >= most_depth) refuse_file(path_, "its header is nested too deeply");
+            if (depth == 1) fields_.clear();
+        } else if (!has_names_) {
+            return;  // the header is no object, as is told later
+        } else if (name_ == metadata) {
+            if (depth == 2 && !value.is_string())
+                refuse_file(path_, "its metadata has a value that is no text");
+        } else if (depth == 1) {
+            description_of(path_, name_, value);
+        }
+    }
+    void look_at_key(int depth, const std::string& key) {
+        if (depth == 1) {
+            name_ = key;
+            has_names_ = true;
+        }
+        const bool is_field = depth == 2 && name_ != metadata &&
+                              (key == "dtype" || key == "shape" || key == "data_offsets");
+        if ((depth == 1 && key == metadata) || is_field)
+            if (!(is_field ? fields_ : whole_).insert(key).second)
+                refuse_file(path_, "its header has \"", key, "\" twice");
+    }
+
+    static constexpr std::string_view metadata = "__metadata__";
+    const std::string& path_;
+    std::string name_;  // of the tensor
+    bool has_names_ = false;
+    std::set<std::string> fields_, whole_;
+};
+
+inline checkpoint_metadata metadata_in(const std::string& path, const nlohmann::json& value) {
+    if (value.is_null()) return {};
+    if (!value.is_object()) refuse_file(path, "its metadata is no object");
+    checkpoint_metadata metadata;
+    for (const auto& [key, text] : value.items()) {
+        if (!text.is_string()) refuse_file(path, "its metadata \"", key, "\" is no text");
+        metadata.emplace(key, text.get<std::string>());
+    }
+    return metadata;
+}
+
 inline void check_bytes(const std::string& path, const std::string& name,
                         const safetensors_file::entry& e, std::size_t bits) {
     std::size_t all = 1;
@@ -96,19 +145,11 @@ inline void check_bytes(const std::string& path, const std::string& name,
 
 inline safetensors_file::entry entry_of(const std::string& path, const std::string& name,
                                         const nlohmann::json& value, std::size_t data) {
-    const auto type = field_of(value, "dtype", 0), shape = field_of(value, "shape", 1),
-               place = field_of(value, "data_offsets", 2);
-    if (!type.is_string() || !is_numbers(shape) || !is_numbers(place) || place.size() != 2)
-        refuse_file(path, "tensor \"", name,
-                    "\" is not described by dtype, shape and data_offsets");
-    const auto first = place[0].get<std::size_t>(), last = place[1].get<std::size_t>();
-    safetensors_file::entry e{dtype::user, type.get<std::string>(),
-                              shape.get<std::vector<std::size_t>>(), data + first, last - first};
+    const auto [type, shape, first, last] = description_of(path, name, value);
+    safetensors_file::entry e{dtype::user, type, shape, data + first, last - first};
     if (last < first || e.first < data)
         refuse_file(path, "tensor \"", name, "\" lies from ", first, " to ", last);
-    const std::size_t bits = bits_of_type(e.type_name);
-    if (bits == 0) refuse_file(path, "tensor \"", name, "\" is of the unknown type ", e.type_name);
-    check_bytes(path, name, e, bits);
+    check_bytes(path, name, e, bits_of_type(e.type_name));
     if (const auto* const known = find_safetensors_type(std::string_view(e.type_name)))
         e.type = known->type;
     return e;
@@ -181,7 +222,7 @@ HVD_INLINE void safetensors_file::read_bytes(std::size_t first, void* to, std::s
 
 HVD_INLINE void safetensors_file::parse(const std::string& text, std::size_t data,
                                         std::size_t size) {
-    const auto header = detail::parsed_header(path_, text);
+    const auto header = detail::header_reader(path_).parsed(text);
     if (!header.is_object()) refuse("not a safetensors file: its header is no JSON object");
     for (const auto& [name, value] : header.items()) {
         if (name == "__metadata__") metadata_ = detail::metadata_in(path_, value);

@@ -15,9 +15,16 @@ namespace hvd::inline v0::detail {
 // nowhere.
 class outgoing_connection {
 public:
+    // The peer may be busy, and say nothing for so long.
     outgoing_connection(const shared_secret& secret, int me, int peer, const listening_place& place,
-                        bool same_host, std::uint64_t context = 0)
-        : secret_(&secret), me_(me), peer_(peer), context_(context), port_(place.port) {
+                        bool same_host, std::uint64_t context = 0,
+                        std::int64_t patience = 10 * tuning::second)
+        : secret_(&secret),
+          me_(me),
+          peer_(peer),
+          context_(context),
+          port_(place.port),
+          patience_with_peer_(patience) {
         if (same_host) addresses_.push_back(host_address::loopback());
         for (std::size_t i = 0; i < place.addresses && i < listening_place::most_addresses; ++i)
             for (const host_address& way : ways_to(place.address[i])) addresses_.push_back(way);
@@ -37,7 +44,7 @@ public:
     // Goes on with what `prepare` has waited for: true once both sides have proved themselves.
     bool advance(bool ready) {
         if (!socket_) return false;
-        const std::int64_t patience = talk_ ? patience_with_peer : patience_in_round(round());
+        const std::int64_t patience = talk_ ? patience_with_peer_ : patience_in_round(round());
         if (!ready) {
             const bool may_count_on_it = talk_ && talk_->knows_peer();
             if (watched_.look() > patience && !may_count_on_it) drop("it does not answer");
@@ -70,8 +77,6 @@ public:
     }
 
 private:
-    // Its rank may be busy.
-    static constexpr std::int64_t patience_with_peer = 10 * tuning::second;
     static constexpr std::int64_t rest = 10 * tuning::millisecond;
 
     // The attempt that has begun belongs to it.
@@ -97,6 +102,7 @@ private:
     int me_, peer_;
     std::uint64_t context_;
     std::uint16_t port_;
+    std::int64_t patience_with_peer_;
     std::vector<host_address> addresses_;
     std::size_t next_address_ = 0;
     descriptor socket_;
