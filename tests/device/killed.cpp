@@ -264,6 +264,22 @@ std::string with_killed(int size, int victim) {
     return text_of(ends);
 }
 
+// Memory that forked processes share.
+template <class T>
+class shared_memory {
+public:
+    shared_memory()
+        : at_(new (mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                        0)) T()) {}
+    shared_memory(const shared_memory&) = delete;
+    ~shared_memory() { munmap(at_, sizeof(T)); }
+    T& operator*() const { return *at_; }
+    T* operator->() const { return at_; }
+
+private:
+    T* const at_;
+};
+
 // Runs f(rank, options) in the processes of an elastic job. Returns the status of each.
 template <class F>
 std::string on_elastic_processes(int size, F f) {
@@ -278,7 +294,7 @@ std::string on_elastic_processes(int size, F f) {
 
 // One process is killed in a call, and the others go on.
 void check_that_the_others_go_on(const moment& m, int size, int victim) {
-    CAPTURE(m.function);
+    CAPTURE(std::string(m.function));
     CAPTURE(m.step);
     CAPTURE(size);
     CAPTURE(victim);
@@ -312,13 +328,20 @@ TEST_CASE("an elastic job goes on when a process is killed while NCCL joins the 
 }
 
 TEST_CASE("an elastic job goes on when processes are killed one after the other") {
+    const shared_memory<std::atomic<int>> has_called;
     for (const char* const function : {"ncclCommRevoke", "ncclCommShrink"}) {
-        CAPTURE(function);
-        // The second one is killed while the others make a communicator without the first.
+        CAPTURE(std::string(function));
+        *has_called = 0;
+        // The second one is killed while the others make a communicator without the first. NCCL
+        // revokes and shrinks no communicator on which a call has not returned.
         const auto ends = on_elastic_processes(4, [&](int rank, const auto& o) {
             if (rank == 1) emulation::kill_process(function, 1);
-            return train(o, [&](std::int64_t step, bool) {
-                if (rank == 3 && step == 7) std::raise(SIGKILL);
+            return train(o, [&](std::int64_t step, bool is_after) {
+                if (step != 7) return;
+                if (rank != 3 && is_after) ++*has_called;
+                if (rank != 3) return;
+                while (*has_called < 3) std::this_thread::yield();
+                std::raise(SIGKILL);
             });
         });
         CHECK(ends == text_of({0, killed, 0, killed}));
@@ -326,11 +349,10 @@ TEST_CASE("an elastic job goes on when processes are killed one after the other"
 }
 
 TEST_CASE("an elastic job goes on when a newcomer is killed while NCCL joins it") {
-    void* const memory =
-        mmap(nullptr, sizeof(course), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    course& all = *static_cast<course*>(memory);
+    const shared_memory<course> memory;
+    course& all = *memory;
     const auto kill_newcomer = [&](const char* function, int size) {
-        CAPTURE(function);
+        CAPTURE(std::string(function));
         CAPTURE(size);
         all.has_begun = all.is_over = false;
         const hvd_test::elastic_job job(size, false, {.timeout = 20s});
@@ -357,7 +379,6 @@ TEST_CASE("an elastic job goes on when a newcomer is killed while NCCL joins it"
         }
     }
     emulation::reset();
-    munmap(memory, sizeof(course));
 }
 
 // From the first step on, since the rest can't know how many others come before.
