@@ -10,7 +10,13 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
+
+#include <hvd/engine_device.hpp>
+#include <hvd/train_device.hpp>
 
 #include "../elastic/elastic_test.hpp"
 #include "forked.hpp"
@@ -137,7 +143,158 @@ void give_up_on_the_last(gpus_type& gpus, bool by_stream, reporter& report) {
     cudaStreamDestroy(stream);
 }
 
+// The kinds of things that end while a call waits for a dead rank.
+enum class ending : std::uint8_t {
+    plan,
+    arena,
+    registration,
+    communicator,
+    part,
+    engine,
+    optimizer,
+    captured_plan,
+    memory
+};
+
+class things {
+public:
+    // The ranks use each thing once, so that NCCL has connected them.
+    things(world_type& world, ending what, const hvd::communicator_options& options)
+        : world_(world), gpus_(std::in_place, world, options) {
+        cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+        switch (what) {
+            case ending::plan: use_plan(); break;
+            case ending::captured_plan: use_plan(), capture(); break;
+            case ending::arena: arena_ = std::make_unique<hvd::device_arena>(*gpus_, 4096); break;
+            case ending::registration: kept_.emplace(gpus_->register_memory(a_.view())); break;
+            case ending::communicator: gpus_->barrier(); break;
+            case ending::part: part_.emplace(gpus_->split(0, world.rank())); break;
+            case ending::engine: use_engine(); break;
+            case ending::optimizer: use_optimizer(); break;
+            case ending::memory: cudaMalloc(&memory_, 64); break;
+        }
+    }
+    things(const things&) = delete;
+    ~things() { end(); }
+
+    // In the order in which a user's variables end.
+    void end() {
+        if (std::exchange(has_ended_, true)) return;
+        if (memory_ != nullptr) cudaFree(memory_);
+        optimizer_.reset();
+        engine_.reset();
+        if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
+        if (graph_ != nullptr) cudaGraphDestroy(graph_);
+        plan_.reset();
+        kept_.reset();
+        arena_.reset();
+        part_.reset();
+        gpus_.reset();
+        cudaStreamDestroy(stream_);
+    }
+
+private:
+    using sgd = hvd::optimizers::sgd<float>;
+    using plan_type = decltype(std::declval<gpus_type&>().plan_allreduce(
+        hvd::fuse(std::declval<tensor<float>&>().view(), std::declval<tensor<float>&>().view()),
+        hvd::sum));
+
+    void use_plan() {
+        plan_.emplace(gpus_->plan_allreduce(hvd::fuse(a_.view(), b_.view()), hvd::sum));
+        plan_->run(stream_);
+    }
+    void capture() {
+        cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
+        (void)plan_->run_async(stream_);
+        cudaStreamEndCapture(stream_, &graph_);
+        cudaGraphInstantiate(&executable_, graph_, 0);
+        cudaGraphLaunch(executable_, stream_);
+        cudaStreamSynchronize(stream_);
+    }
+    void use_engine() {
+        engine_.emplace(world_, *gpus_);
+        engine_->allreduce("a", a_.view(), hvd::sum).wait();
+    }
+    void use_optimizer() {
+        optimizer_.emplace(*gpus_, sgd{.rate = 0.5f, .momentum = 0.9f});
+        optimizer_->register_parameter("a", a_.view(), b_.view());
+        for (int step = 0; step < 3; ++step) optimizer_->step(stream_);
+        cudaStreamSynchronize(stream_);
+    }
+
+    world_type& world_;
+    const tensor<float> a_{1, 2}, b_{3, 4};
+    cudaStream_t stream_{};
+    cudaGraph_t graph_{};
+    cudaGraphExec_t executable_{};
+    void* memory_ = nullptr;
+    bool has_ended_ = false;
+    std::optional<gpus_type> gpus_, part_;
+    std::optional<plan_type> plan_;
+    std::optional<decltype(std::declval<gpus_type&>().register_memory(
+        std::declval<tensor<float>&>().view()))>
+        kept_;
+    std::unique_ptr<hvd::device_arena> arena_;
+    std::optional<decltype(hvd::engine{std::declval<world_type&>(), std::declval<gpus_type&>()})>
+        engine_;
+    std::optional<decltype(hvd::distributed_optimizer(std::declval<gpus_type&>(), sgd{}))>
+        optimizer_;
+};
+
+// The last process is killed in a call. Something ends on the others beside it, in this thread or
+// in another one.
+void end_beside_a_call(world_type& world, ending what, bool by_stream, bool by_thread,
+                       reporter& report) {
+    const tensor<float> x{1};
+    cudaStream_t stream{};
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    {
+        gpus_type waiting(world,
+                          {.timeout = 500ms * slowness, .destructor_timeout = 200ms * slowness});
+        things all(world, what, {.timeout = 30s, .destructor_timeout = 200ms * slowness});
+        waiting.barrier();
+        world.barrier();
+        if (world.rank() + 1 == world.size()) emulation::kill_process("ncclDevKernel", 1);
+        auto request = waiting.allreduce_async(x.view(), hvd::sum);
+        if (by_stream) request.wait(stream);
+        std::thread other;
+        const int device = waiting.device();
+        if (by_thread)
+            other = std::thread([&] {
+                cudaSetDevice(device);
+                all.end();
+            });
+        else all.end();
+        const std::string late = peer_error_of([&] {
+            if (!by_stream) return request.wait();
+            cudaStreamSynchronize(stream);
+            waiting.barrier();
+        });
+        if (other.joinable()) other.join();
+        report(late.find("did not come in time") != std::string::npos,
+               "a call beside which something ends is told: " + late);
+        const std::string who = peer_error_of([&] { world.barrier({.timeout = 10s}); });
+        report(who.find("rank " + std::to_string(world.size() - 1)) != std::string::npos,
+               "the host names the dead rank: " + who);
+    }
+    cudaStreamDestroy(stream);
+}
+
 }  // namespace
+
+TEST_CASE(
+    "the deadline of a call holds whatever ends beside it, and the host names the dead rank") {
+    for (int number = 0; number <= int(ending::memory); ++number)
+        for (const bool by_stream : {false, true}) {
+            CAPTURE(number);
+            CAPTURE(by_stream);
+            const bool by_thread = (number + by_stream) % 2 == 0;
+            CHECK(on_processes(2 + number % 2, [=](world_type& world, reporter& report) {
+                      emulation::lock_contexts(number % 3 == 0);
+                      end_beside_a_call(world, ending(number), by_stream, by_thread, report);
+                  }) == last_is_killed(2 + number % 2));
+        }
+}
 
 TEST_CASE("processes make every collective over NCCL, with the values of a serial reference") {
     for (int ranks = 2; ranks <= 4; ++ranks)
@@ -269,8 +426,8 @@ template <class T>
 class shared_memory {
 public:
     shared_memory()
-        : at_(new (mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-                        0)) T()) {}
+        : at_(new(mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                       0)) T()) {}
     shared_memory(const shared_memory&) = delete;
     ~shared_memory() { munmap(at_, sizeof(T)); }
     T& operator*() const { return *at_; }
