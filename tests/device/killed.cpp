@@ -153,6 +153,7 @@ enum class ending : std::uint8_t {
     engine,
     optimizer,
     captured_plan,
+    stream,  // on which others wait for the call
     memory
 };
 
@@ -171,11 +172,14 @@ public:
             case ending::part: part_.emplace(gpus_->split(0, world.rank())); break;
             case ending::engine: use_engine(); break;
             case ending::optimizer: use_optimizer(); break;
+            case ending::stream: break;
             case ending::memory: cudaMalloc(&memory_, 64); break;
         }
     }
     things(const things&) = delete;
     ~things() { end(); }
+
+    cudaStream_t stream() const { return stream_; }
 
     // In the order in which a user's variables end.
     void end() {
@@ -256,7 +260,7 @@ void end_beside_a_call(world_type& world, ending what, bool by_stream, bool by_t
         world.barrier();
         if (world.rank() + 1 == world.size()) emulation::kill_process("ncclDevKernel", 1);
         auto request = waiting.allreduce_async(x.view(), hvd::sum);
-        if (by_stream) request.wait(stream);
+        if (by_stream) request.wait(what == ending::stream ? all.stream() : stream);
         std::thread other;
         const int device = waiting.device();
         if (by_thread)
@@ -268,6 +272,7 @@ void end_beside_a_call(world_type& world, ending what, bool by_stream, bool by_t
         const std::string late = peer_error_of([&] {
             if (!by_stream) return request.wait();
             cudaStreamSynchronize(stream);
+            while (!waiting.is_given_up()) std::this_thread::sleep_for(1ms);
             waiting.barrier();
         });
         if (other.joinable()) other.join();
@@ -288,12 +293,34 @@ TEST_CASE(
         for (const bool by_stream : {false, true}) {
             CAPTURE(number);
             CAPTURE(by_stream);
-            const bool by_thread = (number + by_stream) % 2 == 0;
+            // Nobody looks at a limit while the thread that has the request is in CUDA itself.
+            const bool by_thread =
+                (number + by_stream) % 2 == 0 || (!by_stream && ending(number) == ending::memory);
             CHECK(on_processes(2 + number % 2, [=](world_type& world, reporter& report) {
                       emulation::lock_contexts(number % 3 == 0);
                       end_beside_a_call(world, ending(number), by_stream, by_thread, report);
                   }) == last_is_killed(2 + number % 2));
         }
+}
+
+TEST_CASE("an error of the caller's stays, and no thread takes another device, whatever is made") {
+    for (int number = 0; number <= int(ending::memory); ++number) {
+        CAPTURE(number);
+        CHECK(on_processes(2, [=](world_type& world, reporter& report) {
+                  cudaSetDevice(1 + world.rank());
+                  for (const bool is_stale : {false, true}) {
+                      static_cast<void>(cudaGetLastError());
+                      if (is_stale) static_cast<void>(cudaSetDevice(99));
+                      {
+                          const things all(world, ending(number), {.timeout = 30s});
+                      }
+                      report(
+                          cudaGetLastError() == (is_stale ? cudaErrorInvalidDevice : cudaSuccess),
+                          "the last error of this thread");
+                  }
+                  report(emulation::most_devices_of_a_thread() == 1, "the devices of a thread");
+              }) == std::vector<int>(2, 0));
+    }
 }
 
 TEST_CASE("processes make every collective over NCCL, with the values of a serial reference") {
