@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
-// The checks of the GPU suite run on the emulation too, so that they are right before there is a
-// GPU.
+// The checks of the GPU suite run on threads over the emulation, too, so that they are right before
+// there is a GPU. gpu.cpp runs them in processes.
 
 #include "gpu_suite.hpp"
-
-#include <unistd.h>
-
-#include <csignal>
-#include <cstdio>
 
 #include "forked.hpp"
 #include "support.hpp"
@@ -52,6 +47,11 @@ TEST_CASE("a healthy communicator") {
     on_worlds(1, [](auto& world, const auto& report) { gpu_suite::healthy(world, report); });
 }
 
+TEST_CASE("a graph after an error") {
+    on_worlds(
+        1, [](auto& world, const auto& report) { gpu_suite::graph_after_an_error(world, report); });
+}
+
 TEST_CASE("a rank that leaves out a call") {
     on_worlds(2, [](auto& world, const auto& report) { gpu_suite::timeout(world, report); });
 }
@@ -74,30 +74,6 @@ TEST_CASE("a rank that is lost, and a communicator without it") {
         gpu_suite::lost_rank(world, [] {}, report);
         world.barrier();
     });
-}
-
-// As ./run test --gpu runs them.
-TEST_CASE("a healthy communicator, and one that loses a killed process, on forked processes") {
-    for (int ranks = 2; ranks <= 4; ++ranks) {
-        const auto ends_of = [ranks](auto part) {
-            return device_test::run_forked(ranks, [&](auto& world) {
-                int wrong = 0;
-                part(world, [&](bool right, const char* what) {
-                    if (right) return;
-                    std::fprintf(stderr, "wrong on rank %d: %s\n", world.rank(), what);
-                    ++wrong;
-                });
-                return wrong == 0 ? 0 : 1;
-            });
-        };
-        std::vector<int> ends(std::size_t(ranks), 0);
-        CHECK(ends_of([](auto& world, const auto& report) { gpu_suite::healthy(world, report); }) ==
-              ends);
-        ends.back() = 128 + SIGKILL;
-        CHECK(ends_of([](auto& world, const auto& report) {
-                  gpu_suite::lost_rank(world, [] { kill(getpid(), SIGKILL); }, report);
-              }) == ends);
-    }
 }
 
 }  // namespace gpu_suite_tests

@@ -142,6 +142,40 @@ inline void parts(gpu_communicator& gpus, const reporter& report) {
     sum_over(gpus, r, float(n * (n + 1) / 2), report, "the whole after its parts");
 }
 
+// A communicator with a captured plan is given up: its plan refuses another capture, all ends, and
+// the next communicator of the ranks is captured as the first one was.
+template <class World>
+void graph_after_an_error(World& world, const reporter& report) {
+    const tensor<float> a{1}, b{2};
+    cudaStream_t stream{};
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    {
+        gpu_communicator gpus(world, {.timeout = std::chrono::seconds(2)});
+        const bool absent = world.size() > 1 && world.rank() + 1 == world.size();
+        auto plan = gpus.plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::max);
+        graph(gpus, report);
+        plan.run(stream);
+        if (world.size() == 1) gpus.abort();
+        else if (!absent)
+            report(!peer_error_of([&] { gpus.allreduce(a.view(), hvd::max); }).empty(),
+                   "a call without the last rank ends after a graph was launched");
+        if (!absent) {
+            cudaGraph_t captured{};
+            cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+            report(!peer_error_of([&] { (void)plan.run_async(stream); }).empty(),
+                   "a plan of a given-up communicator is not captured");
+            cudaStreamEndCapture(stream, &captured);
+            if (captured != nullptr) cudaGraphDestroy(captured);
+            static_cast<void>(cudaGetLastError());  // the capture may be invalid
+        }
+        world.barrier();
+    }
+    cudaStreamDestroy(stream);
+    gpu_communicator next(world, patient);
+    graph(next, report);
+    next.barrier();
+}
+
 // The last rank leaves out a call. The others give up at their timeout, and so does it.
 template <class World>
 void timeout(World& world, const reporter& report) {

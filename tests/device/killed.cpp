@@ -10,7 +10,13 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
+
+#include <hvd/engine_device.hpp>
+#include <hvd/train_device.hpp>
 
 #include "../elastic/elastic_test.hpp"
 #include "forked.hpp"
@@ -137,7 +143,185 @@ void give_up_on_the_last(gpus_type& gpus, bool by_stream, reporter& report) {
     cudaStreamDestroy(stream);
 }
 
+// The kinds of things that end while a call waits for a dead rank.
+enum class ending : std::uint8_t {
+    plan,
+    arena,
+    registration,
+    communicator,
+    part,
+    engine,
+    optimizer,
+    captured_plan,
+    stream,  // on which others wait for the call
+    memory
+};
+
+class things {
+public:
+    // The ranks use each thing once, so that NCCL has connected them.
+    things(world_type& world, ending what, const hvd::communicator_options& options)
+        : world_(world), gpus_(std::in_place, world, options) {
+        cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+        switch (what) {
+            case ending::plan: use_plan(); break;
+            case ending::captured_plan: use_plan(), capture(); break;
+            case ending::arena: arena_ = std::make_unique<hvd::device_arena>(*gpus_, 4096); break;
+            case ending::registration: kept_.emplace(gpus_->register_memory(a_.view())); break;
+            case ending::communicator: gpus_->barrier(); break;
+            case ending::part: part_.emplace(gpus_->split(0, world.rank())); break;
+            case ending::engine: use_engine(); break;
+            case ending::optimizer: use_optimizer(); break;
+            case ending::stream: break;
+            case ending::memory: cudaMalloc(&memory_, 64); break;
+        }
+    }
+    things(const things&) = delete;
+    ~things() { end(); }
+
+    cudaStream_t stream() const { return stream_; }
+
+    // In the order in which a user's variables end.
+    void end() {
+        if (std::exchange(has_ended_, true)) return;
+        if (memory_ != nullptr) cudaFree(memory_);
+        optimizer_.reset();
+        engine_.reset();
+        if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
+        if (graph_ != nullptr) cudaGraphDestroy(graph_);
+        plan_.reset();
+        kept_.reset();
+        arena_.reset();
+        part_.reset();
+        gpus_.reset();
+        cudaStreamDestroy(stream_);
+    }
+
+private:
+    using sgd = hvd::optimizers::sgd<float>;
+    using plan_type = decltype(std::declval<gpus_type&>().plan_allreduce(
+        hvd::fuse(std::declval<tensor<float>&>().view(), std::declval<tensor<float>&>().view()),
+        hvd::sum));
+
+    void use_plan() {
+        plan_.emplace(gpus_->plan_allreduce(hvd::fuse(a_.view(), b_.view()), hvd::sum));
+        plan_->run(stream_);
+    }
+    void capture() {
+        cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
+        (void)plan_->run_async(stream_);
+        cudaStreamEndCapture(stream_, &graph_);
+        cudaGraphInstantiate(&executable_, graph_, 0);
+        cudaGraphLaunch(executable_, stream_);
+        cudaStreamSynchronize(stream_);
+    }
+    void use_engine() {
+        engine_.emplace(world_, *gpus_);
+        engine_->allreduce("a", a_.view(), hvd::sum).wait();
+    }
+    void use_optimizer() {
+        optimizer_.emplace(*gpus_, sgd{.rate = 0.5f, .momentum = 0.9f});
+        optimizer_->register_parameter("a", a_.view(), b_.view());
+        for (int step = 0; step < 3; ++step) optimizer_->step(stream_);
+        cudaStreamSynchronize(stream_);
+    }
+
+    world_type& world_;
+    const tensor<float> a_{1, 2}, b_{3, 4};
+    cudaStream_t stream_{};
+    cudaGraph_t graph_{};
+    cudaGraphExec_t executable_{};
+    void* memory_ = nullptr;
+    bool has_ended_ = false;
+    std::optional<gpus_type> gpus_, part_;
+    std::optional<plan_type> plan_;
+    std::optional<decltype(std::declval<gpus_type&>().register_memory(
+        std::declval<tensor<float>&>().view()))>
+        kept_;
+    std::unique_ptr<hvd::device_arena> arena_;
+    std::optional<decltype(hvd::engine{std::declval<world_type&>(), std::declval<gpus_type&>()})>
+        engine_;
+    std::optional<decltype(hvd::distributed_optimizer(std::declval<gpus_type&>(), sgd{}))>
+        optimizer_;
+};
+
+// The last process is killed in a call. Something ends on the others beside it, in this thread or
+// in another one.
+void end_beside_a_call(world_type& world, ending what, bool by_stream, bool by_thread,
+                       reporter& report) {
+    const tensor<float> x{1};
+    cudaStream_t stream{};
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    {
+        gpus_type waiting(world,
+                          {.timeout = 500ms * slowness, .destructor_timeout = 200ms * slowness});
+        things all(world, what, {.timeout = 30s, .destructor_timeout = 200ms * slowness});
+        waiting.barrier();
+        world.barrier();
+        if (world.rank() + 1 == world.size()) emulation::kill_process("ncclDevKernel", 1);
+        auto request = waiting.allreduce_async(x.view(), hvd::sum);
+        if (by_stream) request.wait(what == ending::stream ? all.stream() : stream);
+        std::thread other;
+        const int device = waiting.device();
+        if (by_thread)
+            other = std::thread([&] {
+                cudaSetDevice(device);
+                all.end();
+            });
+        else all.end();
+        const std::string late = peer_error_of([&] {
+            if (!by_stream) return request.wait();
+            cudaStreamSynchronize(stream);
+            while (!waiting.is_given_up()) std::this_thread::sleep_for(1ms);
+            waiting.barrier();
+        });
+        if (other.joinable()) other.join();
+        report(late.find("did not come in time") != std::string::npos,
+               "a call beside which something ends is told: " + late);
+        const std::string who = peer_error_of([&] { world.barrier({.timeout = 10s}); });
+        report(who.find("rank " + std::to_string(world.size() - 1)) != std::string::npos,
+               "the host names the dead rank: " + who);
+    }
+    cudaStreamDestroy(stream);
+}
+
 }  // namespace
+
+TEST_CASE(
+    "the deadline of a call holds whatever ends beside it, and the host names the dead rank") {
+    for (int number = 0; number <= int(ending::memory); ++number)
+        for (const bool by_stream : {false, true}) {
+            CAPTURE(number);
+            CAPTURE(by_stream);
+            // Nobody looks at a limit while the thread that has the request is in CUDA itself.
+            const bool by_thread =
+                (number + by_stream) % 2 == 0 || (!by_stream && ending(number) == ending::memory);
+            CHECK(on_processes(2 + number % 2, [=](world_type& world, reporter& report) {
+                      emulation::lock_contexts(number % 3 == 0);
+                      end_beside_a_call(world, ending(number), by_stream, by_thread, report);
+                  }) == last_is_killed(2 + number % 2));
+        }
+}
+
+TEST_CASE("an error of the caller's stays, and no thread takes another device, whatever is made") {
+    for (int number = 0; number <= int(ending::memory); ++number) {
+        CAPTURE(number);
+        CHECK(on_processes(2, [=](world_type& world, reporter& report) {
+                  cudaSetDevice(1 + world.rank());
+                  for (const bool is_stale : {false, true}) {
+                      static_cast<void>(cudaGetLastError());
+                      if (is_stale) static_cast<void>(cudaSetDevice(99));
+                      {
+                          const things all(world, ending(number), {.timeout = 30s});
+                      }
+                      report(
+                          cudaGetLastError() == (is_stale ? cudaErrorInvalidDevice : cudaSuccess),
+                          "the last error of this thread");
+                  }
+                  report(emulation::most_devices_of_a_thread() == 1, "the devices of a thread");
+              }) == std::vector<int>(2, 0));
+    }
+}
 
 TEST_CASE("processes make every collective over NCCL, with the values of a serial reference") {
     for (int ranks = 2; ranks <= 4; ++ranks)
@@ -264,6 +448,22 @@ std::string with_killed(int size, int victim) {
     return text_of(ends);
 }
 
+// Memory that forked processes share.
+template <class T>
+class shared_memory {
+public:
+    shared_memory()
+        : at_(new(mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                       0)) T()) {}
+    shared_memory(const shared_memory&) = delete;
+    ~shared_memory() { munmap(at_, sizeof(T)); }
+    T& operator*() const { return *at_; }
+    T* operator->() const { return at_; }
+
+private:
+    T* const at_;
+};
+
 // Runs f(rank, options) in the processes of an elastic job. Returns the status of each.
 template <class F>
 std::string on_elastic_processes(int size, F f) {
@@ -278,7 +478,7 @@ std::string on_elastic_processes(int size, F f) {
 
 // One process is killed in a call, and the others go on.
 void check_that_the_others_go_on(const moment& m, int size, int victim) {
-    CAPTURE(m.function);
+    CAPTURE(std::string(m.function));
     CAPTURE(m.step);
     CAPTURE(size);
     CAPTURE(victim);
@@ -312,13 +512,20 @@ TEST_CASE("an elastic job goes on when a process is killed while NCCL joins the 
 }
 
 TEST_CASE("an elastic job goes on when processes are killed one after the other") {
+    const shared_memory<std::atomic<int>> has_called;
     for (const char* const function : {"ncclCommRevoke", "ncclCommShrink"}) {
-        CAPTURE(function);
-        // The second one is killed while the others make a communicator without the first.
+        CAPTURE(std::string(function));
+        *has_called = 0;
+        // The second one is killed while the others make a communicator without the first. NCCL
+        // revokes and shrinks no communicator on which a call has not returned.
         const auto ends = on_elastic_processes(4, [&](int rank, const auto& o) {
             if (rank == 1) emulation::kill_process(function, 1);
-            return train(o, [&](std::int64_t step, bool) {
-                if (rank == 3 && step == 7) std::raise(SIGKILL);
+            return train(o, [&](std::int64_t step, bool is_after) {
+                if (step != 7) return;
+                if (rank != 3 && is_after) ++*has_called;
+                if (rank != 3) return;
+                while (*has_called < 3) std::this_thread::yield();
+                std::raise(SIGKILL);
             });
         });
         CHECK(ends == text_of({0, killed, 0, killed}));
@@ -326,11 +533,10 @@ TEST_CASE("an elastic job goes on when processes are killed one after the other"
 }
 
 TEST_CASE("an elastic job goes on when a newcomer is killed while NCCL joins it") {
-    void* const memory =
-        mmap(nullptr, sizeof(course), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    course& all = *static_cast<course*>(memory);
+    const shared_memory<course> memory;
+    course& all = *memory;
     const auto kill_newcomer = [&](const char* function, int size) {
-        CAPTURE(function);
+        CAPTURE(std::string(function));
         CAPTURE(size);
         all.has_begun = all.is_over = false;
         const hvd_test::elastic_job job(size, false, {.timeout = 20s});
@@ -357,7 +563,6 @@ TEST_CASE("an elastic job goes on when a newcomer is killed while NCCL joins it"
         }
     }
     emulation::reset();
-    munmap(memory, sizeof(course));
 }
 
 // From the first step on, since the rest can't know how many others come before.

@@ -240,4 +240,39 @@ TEST_CASE("the examples of the device path") {
     CHECK(emulation::disagreements().empty());
 }
 
+namespace {
+
+// The last rank makes no call any more.
+void ask_who_is_late(world_type& world) {
+    const tensor<float> memory(std::vector<float>(1000, 1));
+    const auto x = memory.view();
+    hvd::communicator<hvd::nccl> gpus(world, {.timeout = 300ms * slowness});
+    gpus.barrier();
+    if (world.rank() + 1 == world.size()) return;
+    //! [who_is_late]
+    try {
+        gpus.allreduce(x, hvd::sum);
+    } catch (const hvd::timeout_error&) {  // NCCL does not know which rank is late
+        world.barrier({.timeout = 1s});    // throws, and names the ranks that do not come
+    }
+    //! [who_is_late]
+}
+
+}  // namespace
+
+TEST_CASE("the host says which rank is late") {
+    for (int ranks = 2; ranks <= 4; ++ranks)
+        hvd::run_threads(ranks, [](world_type& world) {
+            std::vector<int> late;
+            try {
+                ask_who_is_late(world);
+            } catch (const hvd::peer_error& e) {
+                late = e.peers();
+            }
+            if (world.rank() + 1 < world.size()) CHECK(late == std::vector{world.size() - 1});
+        });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
 }  // namespace snippets_tests

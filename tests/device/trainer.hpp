@@ -4,24 +4,12 @@
 
 #include <hvd/elastic_nccl.hpp>
 
+#include "contributions.hpp"
 #include "support.hpp"
 
 namespace device_test {
 
 using gpus_type = hvd::communicator<hvd::nccl>;
-
-constexpr int samples = 24;
-
-inline float contribution(std::int64_t step, int sample, int i) {
-    return float((step + sample) % 7 + std::int64_t(i));
-}
-inline std::vector<float> expected(std::int64_t steps) {
-    std::vector<float> weights(3, 0);
-    for (std::int64_t n = 0; n < steps; ++n)
-        for (int s = 0; s < samples; ++s)
-            for (int i = 0; i < 3; ++i) weights[std::size_t(i)] += contribution(n, s, i);
-    return weights;
-}
 
 // A trainer on a GPU whose result does not depend on the number of ranks.
 struct trainer {
@@ -33,9 +21,7 @@ struct trainer {
     ~trainer() { cudaStreamDestroy(stream); }
 
     void differentiate(int rank, int size, std::int64_t step) {
-        std::vector<float> sum(3, 0);
-        for (int s = rank; s < samples; s += size)
-            for (int i = 0; i < 3; ++i) sum[std::size_t(i)] += contribution(step, s, i);
+        const std::vector<float> sum = contributions_of(rank, size, step);
         cudaMemcpyAsync(gradient.data(), sum.data(), 12, cudaMemcpyHostToDevice, stream);
         cudaStreamSynchronize(stream);
     }

@@ -645,7 +645,8 @@ struct process {
     int link = 0;                            // the number of that connection
     std::size_t first = 0, next = 0;         // candidates: who was asked first, and who was last
     bool sent_on = false, is_brief = false;  // it only looks in
-    // It has received an epoch, is connected to all others of it, and works since all are.
+    // It has received an epoch, is connected to all others of it, and works since all are. It has
+    // recorded its first epoch when it has received that.
     bool waits = false, has_received = false, has_recorded = false, works = false;
     bool others_wait = false, epoch_ends = false, saw_end = false, serves_epoch = false;
     std::vector<std::uint64_t> gone;  // whom it knows to be gone
@@ -945,6 +946,7 @@ private:
         q.gone.clear();
         q.has_received = q.serves_epoch = true;
         q.received = {head.epoch, head.served_by, ids};
+        if (q.recorded.number == 0) q.recorded = q.received;
         ask_next(q, server);
         q.server.follow(head.epoch, head.stamp, server.table(), time_);
         q.of_source = head.stamp;

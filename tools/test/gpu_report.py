@@ -7,13 +7,17 @@ import re
 import shutil
 import subprocess
 
-# A line of tests/device/gpu.cpp.
-LINE = re.compile(r"^(.+), (\d+) ranks on one GPU: (held|failed)$", re.M)
+# The lines of tests/device/gpu*.cpp, sanitized.py and tests/interop/torch_on_a_gpu.cpp.
+LINE = re.compile(r"^(.+), (\d+) ranks on (\d+) GPUs: (held|failed)$", re.M)
+NOT_SHOWN_LINE = re.compile(r"^(.+): not shown: (.+)$", re.M)
+TIME = re.compile(r"^time: (.+)$", re.M)
 RANKS = range(1, 5)
-# The parts of tests/device/gpu_suite.hpp, by the name in those lines.
+KILLED = "`elastic::run<hvd::nccl>` goes on when a process is killed by SIGKILL {}, the last one or the coordinator; alone, from its files"
+# By the name in those lines.
 PROMISES = {
-    "healthy": "sums, means, maxima, movements, packed and cast plans, a captured plan, an arena, parts of a communicator, an engine; the caller's errors and "
-               "captures stay as they are",
+    "healthy": "sums, means, maxima, movements, packed and cast plans, a captured plan that is replayed, an arena, parts of a communicator, an engine; the caller's "
+               "errors and captures stay as they are",
+    "graph after an error": "a given-up communicator with a captured plan ends, and the next one is captured",
     "abort": "`abort()` ends the calls of a rank",
     "timeout": "a call without one rank ends at its timeout, and the communicator refuses further ones",
     "timeout of a stream": "a stream that waits for such a call goes on after its timeout",
@@ -21,12 +25,32 @@ PROMISES = {
     "timeout beside a free, a stream waits": "also if only a stream waits",
     "a killed rank": "a rank that is killed is noticed, and the others go on without it",
     "staged": "`staged<threads>` against a serial reference",
+    "elastic, killed before a call": KILLED.format("before a call"),
+    "elastic, killed in a call": "also in a call",
+    "elastic, killed before a commit": "also between a call and its commit",
+    "elastic, killed while NCCL joins the ranks": "also while NCCL joins the ranks",
+    "nccl": "`nccl` against a serial reference, on forked processes",
+    "staged over processes": "also `staged<…>`, with the bits of the host",
+    "per_operation": "also `per_operation<nccl, staged, staged>`",
+    "hierarchical": "also `hierarchical<nccl, …>`, on one node",
+    "staged over TCP": "also `staged<tcp>`",
+    "nccl over MPI": "`nccl` against a serial reference, on processes of MPI",
+    "staged over MPI": "also `staged<mpi>`",
+    "per_operation over MPI": "also `per_operation<nccl, staged<mpi>, staged<mpi>>`",
+    "hierarchical over MPI": "also `hierarchical<nccl, mpi>`, on one node",
+    "cuda_aware over MPI": "also `cuda_aware<mpi>`",
+    "LibTorch over nccl": "a trainer of LibTorch over `nccl` has the parameters of LibTorch alone",
+    "LibTorch over staged": "also over `staged<…>`",
+    "LibTorch over per_operation": "also over `per_operation<nccl, staged, staged>`",
+    "LibTorch over hierarchical": "also over `hierarchical<nccl, …>`",
+    "compute-sanitizer memcheck": "compute-sanitizer's memcheck finds nothing in hvd's kernels",
+    "compute-sanitizer racecheck": "nor does its racecheck",
+    "times": "the times below were measured",
 }
-# One GPU and one host show none of these.
-NOT_SHOWN = [
-    "several GPUs of a node: NVLink, peer access, multicast windows",
-    "several hosts: InfiniBand, GPUDirect RDMA",
-    "`elastic::run<hvd::nccl>` with GPUs that leave and come",
+# A machine with several GPUs shows the first one.
+SEVERAL_GPUS = "several GPUs of a node: NVLink, peer access, multicast windows"
+NEVER_SHOWN = [
+    "several hosts: InfiniBand, GPUDirect RDMA, nodes of `hierarchical`",
     "MIG, MPS and exclusive compute mode",
 ]
 
@@ -37,28 +61,58 @@ def said_by(command):
     return subprocess.run(command, text=True, capture_output=True).stdout.strip()
 
 
+def output_of(record):
+    return (record.get("stdout") or "") + (record.get("stderr") or "")
+
+
 def table(output):
-    held = {(what, int(ranks)): result for what, ranks, result in LINE.findall(output)}
+    """The table, and what nothing was said of."""
+    said = {(what, int(ranks)): result for what, ranks, _, result in LINE.findall(output)}
     rows = ["| promise | " + " | ".join(f"{n} ranks" for n in RANKS) + " |", "|---" * (1 + len(RANKS)) + "|"]
+    silent = []
     for name, promise in PROMISES.items():
-        rows.append(f"| {promise} | " + " | ".join(held.get((name, n), "–") for n in RANKS) + " |")
-    unknown = sorted({what for what, _ in held} - PROMISES.keys())
-    return rows + [f"\nWithout a promise here: {', '.join(unknown)}." for _ in unknown[:1]]
+        results = [said.get((name, n), "–") for n in RANKS]
+        if set(results) == {"–"}:
+            silent.append(name)
+        else:
+            rows.append(f"| {promise} | " + " | ".join(results) + " |")
+    unknown = sorted({what for what, _ in said} - PROMISES.keys())
+    return rows + [f"\nWithout a promise here: {', '.join(unknown)}." for _ in unknown[:1]], silent
+
+
+def not_shown(output, silent, is_complete):
+    """What this machine has not shown, with the reason where one was given."""
+    reasons = dict(NOT_SHOWN_LINE.findall(output))
+    gpus = max((int(n) for _, _, n, _ in LINE.findall(output)), default=0)
+    used = max((min(int(ranks), int(n)) for _, ranks, n, _ in LINE.findall(output)), default=0)
+
+    def reason(name):
+        of_group = next((why for part, why in reasons.items() if name == part or name.endswith(part) or name.startswith(part)), None)
+        return of_group or ("its program said nothing of it" if is_complete else "its program did not run")
+    lines = [f"- {PROMISES[name]}: {reason(name)}" for name in silent]
+    if used < 2:
+        lines.append(f"- {SEVERAL_GPUS}: this machine has {gpus}")
+    return lines + [f"- {what}" for what in NEVER_SHOWN]
 
 
 def report(records, card, commit, date):
     """Returns the text, from the records of the stage's tests."""
     lines = ["# The device path on a GPU", "", f"{date}, commit {commit or 'unknown'}, {card or 'no GPU'}. By `./run test --gpu`.", ""]
-    for record in records:
-        output = (record.get("stdout") or "") + (record.get("stderr") or "")
-        if record["result"] == "SKIP":
-            lines += [f"Not run: {(output.strip().splitlines() or ['it gave no reason'])[-1]}", ""]
-            continue
-        lines += [*table(output), ""]
+    outputs = [output_of(record) for record in records]
+    ran = [(record, output) for record, output in zip(records, outputs) if record["result"] != "SKIP"]
+    all_output = "\n".join(outputs)
+    if not ran:
+        reasons = sorted({(output.strip().splitlines() or ["it gave no reason"])[-1] for output in outputs if not NOT_SHOWN_LINE.search(output)})
+        lines += [f"Not run: {reason}" for reason in reasons] + [""]
+    rows, silent = table(all_output)
+    if ran:
+        lines += [*rows, ""]
+    for record, output in ran:
         lines += [f"- {line}" for line in output.splitlines() if line.startswith(("wrong on rank", "rank "))]
         if record["result"] != "OK":
-            lines += ["", f"The program ended with {record['result']}."]
-    return "\n".join([*lines, "", "Not shown on one GPU:", "", *[f"- {what}" for what in NOT_SHOWN], ""])
+            lines += ["", f"{record.get('name', 'The program')} ended with {record['result']}.", ""]
+    lines += [f"- {what}" for what in TIME.findall(all_output)]
+    return "\n".join([*lines, "", "Not shown on this many GPUs:", "", *not_shown(all_output, silent, bool(ran)), ""])
 
 
 def write(records, path):

@@ -62,8 +62,8 @@ BUILDS = {
     "riscv64": {"variables": {"HVD_TEST_RANKS": "1,2,3"}, "options": [*EVERYTHING, *CROSS, "--cross-file", f"{ROOT}/tools/cross/riscv64.ini"], "packages": ["base", "riscv64"]},
     "bench": {"compiler": "clang", "options": ["-Dtests=disabled", "-Dexamples=disabled", "-Dbenchmarks=enabled", "-Ddebug=false", "-Doptimization=0",
               *OPENMPI, *BOOST, *NO_TOOLS], "packages": ["base", "mpi", "libraries", "clang", "bench"]},
-    # The real CUDA and NCCL, and no MPI; without a GPU its tests are skipped.
-    "gpu": {"compiler": "g++", "options": [*EVERYTHING, "-Dmpi=disabled", "-Dexamples=disabled", *NO_TOOLS], "packages": ["base", "libraries"]},
+    # The real CUDA and NCCL, and an MPI and a LibTorch where they are; without a GPU its tests are skipped.
+    "gpu": {"compiler": "g++", "options": [*EVERYTHING, "-Dmpi=auto", "-Dexamples=disabled", *NO_TOOLS], "packages": ["base", "libraries"]},
     # As a user who asks for -Ofast compiles.
     "fast_math": {"compiler": "g++", "options": [*EVERYTHING, "-Dmpi=disabled", "-Dexamples=disabled", *NO_TOOLS, "-Dtorch=disabled", "-Doptimization=2"],
                   "flags": ["-ffast-math"], "packages": ["base", "libraries"]},
@@ -113,7 +113,7 @@ STAGES = [
      "cpu": [0, 400], "units": [0, 10]},
     {"name": "tsan-network", "turn": (0, 4), **TSAN, "tests": ["tcp.[fm]*", "elastic.[mr]*", "fault.threads"], "cpu": [0, 250], "units": [0, 4]},
     {"name": "device", "turn": ODD, "build": "clang", "level": "all", "parallel": 2, "tests": ["device"], "but": ["gpu", "train.device*"],
-     "in_turns": {"device.compiles*": 4, "device.*.one_queue": 3, "device.*.locked_contexts": 3}, "cpu": [0, 400], "units": [0, 28]},
+     "in_turns": {"device.compiles*": 4, "device.*.one_queue": 3, "device.*.locked_contexts": 3, "device.on_a_gpu*": 2}, "cpu": [0, 400], "units": [0, 29]},
     {"name": "device-training", "turn": EVEN, "build": "clang", "level": "all", "parallel": 2, "tests": ["train.device*", "docs.*emulated*"], "but": ["gpu"], "cpu": [0, 300], "units": [0, 16]},
     {"name": "consumers", "build": "clang", "level": "all", "tests": ["consumer", "packaging"], "packages": ["cmake"], "in_turns": {"consumer": 2, "packaging": 2}, "cpu": [0, 240], "units": [0, 8]},
     {"name": "docs", "build": "clang", "parallel": 2, "tests": ["docs"], "but": ["emulated", "threads", "mpi"], "in_turns": {"docs.programs_of_the_pages_run": 2}, "packages": ["perl"], "packages_of_all": ["docs", "browser"], "cpu": [60, 320], "units": [1, 1]},
@@ -145,5 +145,5 @@ STAGES = [
     {"name": "aarch64-whole", "build": "aarch64", "level": "soak", "slower": 4, "tests": ["unit", "fault.threads", "collective.*.threads"], "but": ONLY_ONCE},
     # Only by name: ./run test --gpu, ./run test --stages torch_cuda.
     {"name": "gpu", "build": "gpu", "level": "named", "tests": ["gpu"]},
-    {"name": "torch_cuda", "build": "torch_cuda", "level": "named", "tests": ["interop.torch_cuda*", "examples.torch_mnist*"]},
+    {"name": "torch_cuda", "build": "torch_cuda", "level": "named", "tests": ["interop.torch_cuda*", "examples.torch_mnist*", "device.on_a_gpu.torch"]},
 ]

@@ -93,8 +93,6 @@ public:
                                  const communicator_options& options) {
         check_cuda(cudaSetDevice(device_), "cudaSetDevice", epoch.rank);
         auto hosts = hosts_.communicator_of(epoch, detector, options);
-        // NCCL takes long. The others go on from this epoch if its coordinator is lost meanwhile.
-        own().record(epoch);
         succession_.follow(hosts, std::int64_t(epoch.number), options);
         return {std::move(hosts), succession_.last(), detector};
     }

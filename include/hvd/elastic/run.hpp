@@ -368,6 +368,7 @@ void run(state<Ts...>& state, F fn, const options& options = {},
             return vain < most_vain_epochs;
         };
         try {
+            own.record_first(epoch);
             auto comm = part.communicator_of(epoch, monitored.monitor(), options.communicator);
             own.record(epoch);
             comm.barrier();

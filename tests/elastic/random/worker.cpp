@@ -24,7 +24,8 @@
 // and worker coordinate serves the job as a launcher does, until its standard input ends. Over MPI
 // the slot is the rank. The result depends on the steps alone, not on the ranks. HVD_TEST_KEEP is a
 // directory for its state. With HVD_TEST_LOCAL the state has objects that differ between ranks, of
-// which one has up to so many elements. Over MPI the rank HVD_TEST_DIES dies before it takes part.
+// which one has up to so many elements. Over MPI the rank HVD_TEST_DIES dies before it takes part,
+// and HVD_TEST_DIES_IN_MAKING while the ranks make the communicator of their first epoch.
 
 namespace {
 
@@ -237,6 +238,20 @@ int train(column& shown, std::int64_t steps, int pause) {
 }
 
 }  // namespace
+
+#ifdef HVD_ELASTIC_OVER_MPI
+// hvd asks for the largest tag when it makes the communicator of an epoch.
+extern "C" int MPI_Comm_get_attr(MPI_Comm comm, int key, void* value, int* is_set) {
+    int slot = 0;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &slot);
+    const char* const dies = std::getenv("HVD_TEST_DIES_IN_MAKING");
+    if (key == MPI_TAG_UB && dies != nullptr && std::atoi(dies) == slot) {
+        usleep(500'000);  // the others have heard of the epoch
+        raise(SIGKILL);
+    }
+    return PMPI_Comm_get_attr(comm, key, value, is_set);
+}
+#endif
 
 int main(int argc, char** argv) {
 #ifdef HVD_ELASTIC_OVER_MPI

@@ -43,9 +43,10 @@ struct coordinator_rules {
 // member has seen the end of its coordinator must be certain then: one that lives and leaves it out
 // tells it so before.
 //
-// A member records an epoch once it is connected to all others, and works in it only when all have
-// recorded it. So the last epoch is one of which a member knows that it has worked. Any later one
-// that is known here, and that all of its members who are here have recorded, may have worked, too:
+// A member records an epoch once it is connected to all others, its first one at once, and works in
+// it only when all have recorded it. So the last epoch is one of which a member knows that it has
+// worked. Any later one that is known here, and that all of its members who are here have recorded,
+// may have worked, too:
 // then both majorities are needed.
 //
 // Newcomers have the votes of an epoch before they have its state. Where all who had steps are

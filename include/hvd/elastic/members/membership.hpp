@@ -71,6 +71,11 @@ public:
         recorded_ = {epoch.number, served_by_, {}};
         for (const elastic_member& m : table_) recorded_.members.push_back(m.id);
     }
+    // Notes the first epoch of this process before it is connected. Connections take a while, and
+    // without a note of any epoch nobody goes on if the first coordinator is lost meanwhile.
+    void record_first(const elastic_epoch& epoch) {
+        if (recorded_.number == 0) record(epoch);
+    }
     // Notes that all have noted it.
     void begin_work() { worked_ = recorded_; }
 
