@@ -74,6 +74,26 @@ class Kills(LauncherTest):
                 for file in ("reached", "go"):
                     (self.folder / file).unlink()
 
+    def test_the_shell_of_a_rank_may_be_killed_before_the_number_of_the_rank_is_written(self):
+        # Pipes in the place of the files of numbers: who writes one waits for a reader.
+        (self.folder / "bin").mkdir()
+        tool = self.folder / "bin" / "mkfifo"
+        tool.write_text(f'#!/bin/sh\nfor last; do :; done\n{shutil.which("mkfifo")} "$@" && case $last in *.E) {shutil.which("mkfifo")} "${{last%E}}p" "${{last%E}}q" ;; esac\n')
+        tool.chmod(0o755)
+        job = self.start_it("-H", "a", "--kill-after", 1, "--ssh-command", f"env PATH={tool.parent}:{os.environ['PATH']} sh -c {{command}}", "sleep", 1000)
+        shell = []
+
+        def has_started_all():
+            parents = {pid: parent_of(pid) for pid in processes_with(self.mark)}
+            children = collections.Counter(parents.values())
+            agents = {pid for pid in parents if pid != job.pid and os.getsid(pid) == pid}
+            shell[:] = [pid for pid, parent in parents.items() if parent in agents and children[pid] >= 3]
+            return shell
+        wait_until(has_started_all, "a shell has started a rank, and two that take its output")
+        kill(shell[0])
+        self.assertGreater(job.wait(PATIENCE), 0)
+        self.assert_nothing_is_left()
+
     def test_the_ranks_end_when_all_processes_of_the_connections_group_are_killed(self):
         job = self.start_it("-H", "a:2", "--kill-after", 1, "--ssh-command", FAKE_SSH, "sh", "-c", UNIMPRESSED)
         self.wait_for_files("here.0", "here.1")

@@ -31,7 +31,7 @@ finish() {
   for p; do send TERM $p; done
   wait_for "$@"
   for p; do send KILL $p; done
-  for f in "$d"/*.q; do if read -r p <"$f"; then kill -KILL $p; fi; done 2>/dev/null
+  for f in "$d"/*.q?; do if read -r p <"$f"; then kill -KILL $p; fi; done 2>/dev/null
   for i in 1 2 3 4 5; do [ ! -e "$d" ] || rm -rf "$d"; done
 }
 )sh";
@@ -59,8 +59,8 @@ exit $c
 )sh";
 
 // A private folder holds the secret, pipes with names, the output that is on its way, and by rank
-// the number of its process (N.p), of those that read its output (N.q), and the signal that ends it
-// (N.k), and the shell that waits for it (N.h). A file "killed" ends all patience: the kernel may
+// the number of its process (N.p), of those that bring its input and read its output (N.qi, N.qo,
+// N.qe), the signal that ends it (N.k), and the shell that waits for it (N.h). A file "killed" ends all patience: the kernel may
 // know dead processes of a group for long, until the first process of a container has reaped them.
 constexpr std::string_view private_folder =
     R"sh(trap 'trap "" HUP INT PIPE TERM; finish' EXIT
@@ -73,6 +73,9 @@ full() {
 ( umask 077; : >"$d/alive" && mkfifo "$d/input" && flock 7 7>"$d/turn" ) || full
 )sh";
 
+// note() writes the number of this process, and ends it if its rank or the agent has ended. Who ends
+// them removes "alive" or N.h before it looks for numbers, so that no process is missed.
+//
 // look() finds ranks whose shell has been killed, which can't tell their end: the sleep lets this
 // shell learn which of its children have ended.
 //
@@ -85,6 +88,11 @@ constexpr std::string_view agent_functions =
     R"sh(exec 4>&1 >/dev/null 8<>"$d/input"
 frame() {
   { flock 7; printf '%s\n' "$k$*" >&4; } 7>"$d/turn"
+} 2>/dev/null
+note() {
+  read -r self x </proc/self/stat
+  echo $self >"$d/$1.$2"
+  [ -e "$d/alive" ] && [ -e "$d/$1.h" ] || exit
 } 2>/dev/null
 pump() {
   trap '' PIPE
@@ -130,8 +138,9 @@ signal() {
   ( trap '' PIPE; frame a ) 9>&- &
 }
 lose() {
+  rm -f "$d/$1.h"
   if read -r p <"$d/$1.p"; then send KILL $p; fi
-  if read -r q <"$d/$1.q"; then kill -KILL $q; fi
+  for q in "$d/$1".q?; do if read -r p <"$q"; then kill -KILL $p; fi; done
   rm -f "$d/$1".*
   frame x $1 137
   frame g $1
@@ -156,9 +165,8 @@ end_group() {
 } 2>/dev/null
 )sh";
 
-// The processes that a rank leaves are ended with it. A rank may be asked to end, or the agent may
-// end, before the number of its process is written. It may even end before it has opened its pipes,
-// for which others wait.
+// The processes that a rank leaves are ended with it. A rank may be asked to end before the number
+// of its process is written. It may even end before it has opened its pipes, for which others wait.
 constexpr std::string_view start_of_rank =
     R"sh(start() {
   : >"$d/$1.h"
@@ -168,14 +176,14 @@ constexpr std::string_view start_of_rank =
     if [ -n "$2" ]; then
       input=$d/$1.I
       mkfifo "$input" || exit
-      feed $1 >"$input" &
+      { note $1 qi; feed $1 >"$input"; } &
       feeder=$!
     fi
-    pump o $1 <"$d/$1.O" &
-    q=$!
-    pump e $1 <"$d/$1.E" &
-    q="$q $! $feeder"
+    { note $1 qo; pump o $1 <"$d/$1.O"; } &
+    { note $1 qe; pump e $1 <"$d/$1.E"; } &
     (
+      note $1 p
+      if read -r x <"$d/$1.k"; then kill -$x $self; fi 2>/dev/null
       exec <"$input" >"$d/$1.O" 2>"$d/$1.E" 4>&- 8>&-
       rm -f "$d/$1.O" "$d/$1.E" "$d/$1.I"
       set -- "$(command -v setsid)"
@@ -183,10 +191,7 @@ constexpr std::string_view start_of_rank =
     ) &
     p=$!
     trap '' PIPE
-    { echo "$q" >"$d/$1.q"; echo $p >"$d/$1.p"; } 2>/dev/null
     frame s $1 $p
-    [ -e "$d/alive" ] || { send KILL $p; kill -KILL $q 2>/dev/null; }
-    if read -r x <"$d/$1.k"; then send $x $p; fi 2>/dev/null
     { wait $p; } 2>/dev/null
     frame x $1 $?
     for f in O E I; do if [ -p "$d/$1.$f" ]; then : <>"$d/$1.$f"; fi; done 2>/dev/null
