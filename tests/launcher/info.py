@@ -18,7 +18,7 @@ from control_group import control_group  # noqa: E402
 INFO = os.environ["HVD_INFO"]
 HVDRUN = os.environ["HVDRUN"]
 FAKE_GPU, FAKE_MPI = os.environ["HVD_FAKE_GPU"], os.environ["HVD_FAKE_MPI"]
-PAGE = pathlib.Path(os.environ["HVD_SOURCE"], "docs/questions.md").read_text()
+PAGE = pathlib.Path(os.environ["HVD_SOURCE"], "docs/reference/hvd_info.md").read_text()
 MPI = os.environ["HVD_MPI_VERSION"]  # "Open MPI 4.1.4", or nothing
 MPIEXEC = os.environ.get("HVD_MPIEXEC", "")
 MIB = 1 << 20

@@ -316,7 +316,7 @@ private:
     detail::shared<detail::segments> segments_;               // of a backend that shares some
     std::vector<detail::shared_memory> own_;  // memory of a backend that shares none
     mutable detail::mutex mutex_;             // of the list, which several threads may change
-    detail::arena_life life_;
+    detail::asked_life life_;
     detail::free_list memory_;
 };
 

@@ -40,10 +40,33 @@ private:
     state* state_;
 };
 
+// Of an arena: it is made when somebody asks, since an arena without memory for it would be an
+// arena of some ranks.
+class asked_life {
+public:
+    asked_life() = default;
+    asked_life(const asked_life&) = delete;
+    asked_life& operator=(const asked_life&) = delete;
+    ~asked_life() { delete life_; }
+
+    const arena_life& get() {
+        const lock_guard held(mutex_);
+        if (life_ == nullptr) life_ = new arena_life;
+        return *life_;
+    }
+    void end() noexcept {
+        if (life_ != nullptr) life_->end();
+    }
+
+private:
+    mutex mutex_;
+    arena_life* life_ = nullptr;
+};
+
 struct arena_access {
     template <class Arena>
-    static auto life_of(const Arena& arena) -> decltype(arena.life_) {
-        return arena.life_;
+    static auto life_of(Arena& arena) -> decltype(arena_life(arena.life_.get())) {
+        return arena.life_.get();
     }
 };
 
