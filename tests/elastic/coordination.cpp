@@ -527,6 +527,45 @@ TEST_CASE("newcomers do not begin anew when all who had done steps have died") {
     }
 }
 
+TEST_CASE("newcomers wait for a former member with steps that may live, too") {
+    const std::vector<std::uint64_t> first{11, 12}, second{11, 12, 13}, last{11, 13}, lost{12};
+    bool by_another = false;
+    const auto lose_all_with_steps = [&] {
+        coordinator c(rules_of(2, 1, 0, true));
+        for (const std::uint64_t id : first) c.join(int(id), request_of(id), 0);
+        if (by_another) {  // epoch 3 is without 12, and so is epoch 4, which begins here
+            c.join(11, request_of(11, {50, 3}, 3, last, 11), 3);
+            c.join(13, request_of(13, {}, 3, last, 11), 3);
+            c.join(12, request_of(12, {50, 2}, 2, second, 11), 3);
+            c.lose(12, true, 3);
+        } else {
+            c.join(13, request_of(13), 1);
+            c.lose(12, true, 2);  // silent
+            c.join(11, request_of(11, {50, 1}, 1, first), 3);
+        }
+        REQUIRE(c.head().size == 2);
+        c.lose(11, false, 4);
+        c.take_orders();
+        c.join(13, request_of(13, {}, c.epoch(), last), 5);  // it has not got the state
+        c.advance(20'000 * ms);
+        CHECK(words(c.take_orders()) == none);
+        return c;
+    };
+    SUBCASE("in an epoch that was begun here") {}
+    SUBCASE("in one of another coordinator") { by_another = true; }
+    CAPTURE(by_another);
+    coordinator until_it_comes = lose_all_with_steps();
+    until_it_comes.join(22, request_of(12, {50, 1}, 2, second), 20'001 * ms);
+    CHECK(words(until_it_comes.take_orders()) == twice(begins));
+    CHECK(until_it_comes.head().stamp == state_stamp{50, 1});
+    coordinator until_it_is_gone = lose_all_with_steps();
+    until_it_is_gone.find_gone(lost, 20'001 * ms);
+    CHECK(words(until_it_is_gone.take_orders()) == refuses);
+    coordinator at_the_limit = lose_all_with_steps();
+    at_the_limit.advance(600'006 * ms);
+    CHECK(words(at_the_limit.take_orders()) == refuses);
+}
+
 TEST_CASE("a part of a torn job goes on only with the votes of the majority") {
     const std::vector<std::uint64_t> four{11, 12, 13, 14};
     const auto made = [&](coordinator& c) {

@@ -50,7 +50,8 @@ struct coordinator_rules {
 // then both majorities are needed.
 //
 // Newcomers have the votes of an epoch before they have its state. Where all who had steps are
-// lost until then, no epoch begins: it would do them again, as if there had been none.
+// lost until then, no epoch begins: it would do them again, as if there had been none. Newcomers
+// wait for all who may have some: a member that an earlier epoch has lost may live and come back.
 class coordinator {
 public:
     struct order {
@@ -73,8 +74,8 @@ public:
             epoch_ = request.recorded.number;
             acts_ = false;
         }
-        if (request.worked.number > worked_.number) worked_ = request.worked;
-        if (request.recorded.number > recorded_.number) recorded_ = request.recorded;
+        note_epoch(request.worked, worked_);
+        note_epoch(request.recorded, recorded_);
         process* p = find(link);
         if (p == nullptr) p = &processes_.emplace_back(process{link, {}, true, false, false, now});
         newest_ = std::max(newest_, request.said.stamp);
@@ -139,7 +140,7 @@ public:
         if (all_have_come(last, now)) {
             if (all_have_finished(last)) return end_job();
             if (!has_state()) {
-                if (all_others_are_gone(last)) return refuse_waiting(last);
+                if (all_others_are_gone()) return refuse_waiting(last);
             } else if (waiting().size() >= rules_.least) {
                 return begin_epoch(last);
             }
@@ -231,6 +232,11 @@ private:
                 return p.waits && p.request.said.self.started_as == rank;
             });
         }));
+    }
+    void note_epoch(const told_epoch& told, told_epoch& newest) {
+        if (told == newest) return;  // as most tell
+        may_have_steps_.insert(told.members.begin(), told.members.end());
+        if (told.number > newest.number) newest = told;
     }
     // A process that comes again by another connection has lost the older one.
     void forget_older(int link, std::uint64_t id) {
@@ -346,13 +352,12 @@ private:
                    return p.waits && p.request.said.stamp.step >= 0;
                });
     }
-    bool all_others_are_gone(const last_epoch& last) const {
-        return last.newest == nullptr ||
-               std::ranges::all_of(last.newest->members, [&, here = waiting_ids()](auto id) {
-                   const absence how = absence_of(id);
-                   return how == absence::dead || how == absence::gone ||
-                          std::ranges::binary_search(here, id);
-               });
+    bool all_others_are_gone() const {
+        return std::ranges::all_of(may_have_steps_, [&, here = waiting_ids()](std::uint64_t id) {
+            const absence how = absence_of(id);
+            return how == absence::dead || how == absence::gone ||
+                   std::ranges::binary_search(here, id);
+        });
     }
 
     // ---- orders ---------------------------------------------------------------------------------
@@ -510,6 +515,7 @@ private:
     coordinator_message head_;
     told_epoch worked_, recorded_;             // the newest that a process has told of
     state_stamp newest_;                       // of a state that a process has had
+    std::set<std::uint64_t> may_have_steps_;   // members of all told epochs
     std::vector<process> processes_;           // those that are connected and have joined
     std::map<std::uint64_t, absence> absent_;  // those that are not any more
     std::set<std::int64_t> died_;  // ranks of the start, before the first epoch or later
