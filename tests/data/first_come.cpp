@@ -302,6 +302,42 @@ TEST_CASE("ranks that begin another epoch, or at another position, are told") {
     });
 }
 
+TEST_CASE("a rank that resumes at the end is told if others do not") {
+    const running_service service(70);
+    for (const std::size_t ahead : {0, 1, 4})
+        hvd::run_threads(2, [&](world_type& world) {
+            data::loader loader(service.pipeline |
+                                data::send_to_data_service(service.config, world, mode) |
+                                data::prefetch(ahead));
+            if (world.rank() == 1) CHECK(batches_of(loader, 0).size() == 10);
+            world.barrier();
+            if (world.rank() == 0) {
+                loader.resume({5, 0, 70});
+                check_has(thrown_by([&] { (void)loader.next(); }),
+                          "rank 0 begins epoch 0 of seed 5 behind sample 70 with 0 batches, and "
+                          "rank 1 epoch 0 of seed 5 behind sample 0 with 10");
+            }
+            world.barrier();
+        });
+}
+
+TEST_CASE("ranks that all resume at the end have no batch, and the next epoch whole") {
+    const running_service service(70);
+    for (const std::size_t ahead : {0, 1, 4}) {
+        gathered all;
+        hvd::run_threads(3, [&](world_type& world) {
+            data::loader loader(service.pipeline |
+                                data::send_to_data_service(service.config, world, mode) |
+                                data::prefetch(ahead));
+            loader.resume({5, 0, 70});
+            CHECK(!loader.next());
+            for (const auto& batch : loader.epoch(1)) all.add(batch);
+            world.barrier();
+        });
+        CHECK(all.sorted() == service.expected(1));
+    }
+}
+
 TEST_CASE("without rank 0 the others throw the error of a lost rank, as elastic jobs take it") {
     const running_service service(700);
     std::atomic<bool> is_gone = false;

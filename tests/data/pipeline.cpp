@@ -236,18 +236,31 @@ TEST_CASE("an empty source has no batches") {
     }
 }
 
+std::uint64_t fingerprint_of_type(std::string_view name) {
+    std::uint64_t fingerprint = hvd::detail::empty_fingerprint;
+    hvd::detail::mix_type_name(fingerprint, name);
+    return fingerprint;
+}
+
 TEST_CASE("a fingerprint does not follow the path by which a compiler found a header") {
-    const auto of = [](std::string_view name) {
-        std::uint64_t fingerprint = hvd::detail::empty_fingerprint;
-        hvd::detail::mix_type_name(fingerprint, name);
-        return fingerprint;
-    };
+    const auto of = fingerprint_of_type;
     const std::uint64_t here = of("map<int, (lambda at pipeline.hpp:22:7)>");
     CHECK(of("map<int, (lambda at /home/me/common/pipeline.hpp:22:7)>") == here);
     CHECK(of("map<int, (lambda at ../common/pipeline.hpp:22:7)>") == here);
     CHECK(of("map<int, (lambda at ../common/pipeline.hpp:22:8)>") != here);
     CHECK(of("map<int, (lambda at ../common/other.hpp:22:7)>") != here);
     CHECK(of("map<long, (lambda at pipeline.hpp:22:7)>") != here);
+}
+
+// g++ counts each `auto` of a parameter in the whole program, headers included.
+TEST_CASE("a fingerprint does not follow what a program includes before its pipeline") {
+    const auto of = fingerprint_of_type;
+    const std::uint64_t here = of("zip<f()::<lambda(const auto:45&, auto:46)> >");
+    CHECK(of("zip<f()::<lambda(const auto:158&, auto:159)> >") == here);
+    CHECK(of("zip<f()::<lambda(const auto:1&, auto:2)> >") == here);
+    CHECK(of("zip<f()::<lambda(const auto:45&, auto:46&)> >") != here);
+    CHECK(of("zip<f()::<lambda(const auto:45&, int)> >") != here);
+    CHECK(of("zip<f()::<lambda(const auto:45&, auto:46)> > 7") != here);
 }
 
 TEST_CASE("a fingerprint follows types, options and the user's version") {

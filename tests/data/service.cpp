@@ -271,6 +271,26 @@ TEST_CASE("samples that a worker skips are counted, up to the limit") {
     }
 }
 
+TEST_CASE("a loader throws when another of its pipeline has begun an epoch, which is whole") {
+    fixed_service service(2);
+    data::loader whole(pipeline_of(500), hvd::part{});
+    for (const std::size_t ahead : {0, 1, 2, 8}) {
+        const auto remote = pipeline_of(500) | data::send_to_data_service(service.config, 0, 1) |
+                            data::prefetch(ahead);
+        data::loader earlier(remote), later(remote);
+        CHECK(earlier.next());
+        later.begin_epoch(1);
+        CHECK_HAS(thrown_by([&] {
+                      while (earlier.next()) continue;
+                  }),
+                  "another loader of this pipeline has begun an epoch");
+        std::vector<std::vector<int>> batches;
+        while (auto batch = later.next()) batches.push_back(std::move(*batch));
+        CHECK(batches == batches_of(whole, 1));
+        CHECK(batches_of(earlier, 2) == batches_of(whole, 2));
+    }
+}
+
 TEST_CASE("a worker of another pipeline is refused, with both fingerprints") {
     fixed_service service(1);
     const auto other = pipeline_of(500, 8);

@@ -37,5 +37,7 @@ inline auto service_pipeline() {
                    return sample;
                },
                {.threads = stage_threads()}) |
+           // g++ gives `auto` another number in each of the programs
+           hvd::data::filter([](const auto& sample) { return !sample.empty(); }) |
            hvd::data::shuffle({.seed = 9}) | hvd::data::batch(20, hvd::data::concatenate);
 }

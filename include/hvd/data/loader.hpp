@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -292,7 +293,12 @@ private:
         if constexpr (hvd::detail::remote_pipeline<Pipeline>)
             claims_ = pipeline_.begin(maker_here().first, steps());
         if (options_.threads > 0 && plan().ahead > 0)
-            queue_.emplace(maker_here(), steps(), options_.threads, made_ahead());
+            queue_.emplace(maker_here(), most_made(), options_.threads, made_ahead());
+    }
+
+    // A rank that claims asks at the end of an epoch as well, and is told if others are not there.
+    std::uint64_t most_made() const {
+        return claims_ ? std::max<std::uint64_t>(steps(), 1) : steps();
     }
 
     // Batches of others lie ready as bytes, so few of them are made at once.

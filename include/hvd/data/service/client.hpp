@@ -316,8 +316,8 @@ public:
         return shared_.board.samples_done(run, note && claims_->has_book() ? tell(*note) : 0);
     }
 
-    service_answer take(const data::batch_request& batch) {
-        return shared_.board.take(batch, [this] { ask(); });
+    service_answer take(std::uint64_t run, const data::batch_request& batch) {
+        return shared_.board.take(run, batch, [this] { ask(); });
     }
 
     // The answer was read.

@@ -188,7 +188,7 @@ public:
         }
         const time_point since = now();
         while (run == run_ && !failure_ && step >= steps_ && !has_all_) changed_.wait(mutex_);
-        if (run != run_) throw usage_error(-1, "hvd: its epoch ended");
+        if (run != run_) throw_other_loader();
         waited_ += now() - since;
         if (step < steps_) return position_of(step);
         if (!has_all_) std::rethrow_exception(failure_);
@@ -220,23 +220,20 @@ public:
         return waiting_ > 0;
     }
 
-    // Waits for the answer of a request. Several threads take those of the run in any order.
-    // `asks` is called when there may be more to ask for.
+    // Waits for the answer of a request of that run. Several threads take those of the run in any
+    // order. `asks` is called when there may be more to ask for.
+    // @throws usage_error if another run has begun
     template <class Asks>
-    service_answer take(const data::batch_request& batch, const Asks& asks) {
-        mutex_.lock();
-        const std::uint64_t run = run_, step = step_of(batch.first);
-        if (asks_alone_) wanted_ = step + 1;
-        ++waiting_;
-        mutex_.unlock();
+    service_answer take(std::uint64_t run, const data::batch_request& batch, const Asks& asks) {
+        const std::uint64_t step = begin_to_wait(run, batch);
         asks();
         mutex_.lock();
         const time_point since = now();
         service_answer taken;
         std::exception_ptr failure;
         while (run == run_ && !(failure = failure_) && !has(step)) changed_.wait(mutex_);
-        if (run != run_) failure = std::make_exception_ptr(usage_error(-1, "hvd: its epoch ended"));
-        if (!failure) {
+        const bool is_over = run != run_;
+        if (!is_over && !failure) {
             std::optional<service_answer>& slot = slots_[step % slots_.size()];
             taken = std::move(*slot);
             slot.reset();
@@ -250,12 +247,29 @@ public:
         --waiting_;
         mutex_.unlock();
         changed_.notify_all();
+        if (is_over) throw_other_loader();
         if (failure) std::rethrow_exception(failure);
         asks();
         return taken;
     }
 
 private:
+    [[noreturn, gnu::cold]] static void throw_other_loader() {
+        throw usage_error(-1,
+                          "hvd: another loader of this pipeline has begun an epoch: loaders that "
+                          "are used at once take one data::send_to_data_service each");
+    }
+
+    // Returns the step of a batch of that run.
+    std::uint64_t begin_to_wait(std::uint64_t run, const data::batch_request& batch) {
+        const lock_guard held(mutex_);
+        if (run != run_) throw_other_loader();
+        const std::uint64_t step = step_of(batch.first);
+        if (asks_alone_) wanted_ = step + 1;
+        ++waiting_;
+        return step;
+    }
+
     data::service_statistics current() const {
         data::service_statistics s = counts_;
         for (const auto& slot : slots_) s.ready += slot ? 1u : 0u;

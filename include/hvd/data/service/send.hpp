@@ -87,9 +87,9 @@ public:
     /// Asks for the next batches. A loader calls it.
     std::shared_ptr<hvd::detail::claimed_steps> begin(const batch_request& first,
                                                       std::uint64_t steps) const {
-        const std::uint64_t run = client_->begin(first, plan_, steps);
+        run_ = client_->begin(first, plan_, steps);
         if (plan_.share != batch_share::claims) return nullptr;
-        return std::make_shared<hvd::detail::service_claims>(client_, run);
+        return std::make_shared<hvd::detail::service_claims>(client_, run_);
     }
 
     /// Waits for a batch that was asked for.
@@ -117,7 +117,7 @@ public:
 
 private:
     hvd::detail::service_answer answer_to(const batch_request& request) const {
-        hvd::detail::service_answer answer = client_->take(request);
+        hvd::detail::service_answer answer = client_->take(run_, request);
         if (!answer.is_failure) return answer;
         const auto failure = hvd::detail::decoded_failure(answer.bytes());
         if (failure.stage < 0) throw service_error(mine_.rank, failure.what);
@@ -128,6 +128,7 @@ private:
     batch_plan plan_;
     part mine_;
     std::shared_ptr<hvd::detail::service_client> client_;
+    mutable std::uint64_t run_ = 0;  // of this copy, which one loader has
 };
 
 }  // namespace hvd::inline v0::data
