@@ -60,8 +60,9 @@ exit $c
 
 // A private folder holds the secret, pipes with names, the output that is on its way, and by rank
 // the number of its process (N.p), of those that bring its input and read its output (N.qi, N.qo,
-// N.qe), the signal that ends it (N.k), and the shell that waits for it (N.h). A file "killed" ends all patience: the kernel may
-// know dead processes of a group for long, until the first process of a container has reaped them.
+// N.qe), the signal that ends it (N.k), and the shell that waits for it (N.h). A file "killed" ends
+// all patience: the kernel may know dead processes of a group for long, until the first process of
+// a container has reaped them.
 constexpr std::string_view private_folder =
     R"sh(trap 'trap "" HUP INT PIPE TERM; finish' EXIT
 trap 'exit 125' HUP INT PIPE TERM
@@ -73,8 +74,8 @@ full() {
 ( umask 077; : >"$d/alive" && mkfifo "$d/input" && flock 7 7>"$d/turn" ) || full
 )sh";
 
-// note() writes the number of this process, and ends it if its rank or the agent has ended. Who ends
-// them removes "alive" or N.h before it looks for numbers, so that no process is missed.
+// note() writes the number of this process, and ends it if its rank or the agent has ended. Who
+// ends them removes "alive" or N.h before it looks for numbers, so that no process is missed.
 //
 // look() finds ranks whose shell has been killed, which can't tell their end: the sleep lets this
 // shell learn which of its children have ended.

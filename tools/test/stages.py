@@ -101,7 +101,7 @@ STAGES = [
     {"name": "launcher", "waits": True, "build": "clang", "parallel": 5, "tests": ["launcher"], "packages": ["venv", "network", "sshd"], "packages_of_all": ["slurm"], "cpu": [180, 220], "units": [10, 21]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
-    {"name": "asan", "turn": (1, 4), **ASAN, "tests": ["unit.[!k]*", "files", "data.*.threads", "train.*.threads"], "cpu": [0, 450], "units": [0, 6]},
+    {"name": "asan", "turn": (1, 4), **ASAN, "tests": ["unit.[!k]*", "files", "data.*.threads", "train.*.threads"], "cpu": [0, 450], "units": [0, 7]},
     {"name": "tsan-devices", "turn": (1, 4), **TSAN, "tests": ["device"], "cpu": [0, 250], "units": [0, 15]},
     {"name": "asan-network", "turn": (3, 4), **ASAN, "tests": ["tcp.messages", "tcp.foreign_bytes", "tcp.fuzzer", "elastic"], "cpu": [0, 400], "units": [0, 4]},
     {"name": "tsan-objects", "turn": (3, 4), **TSAN,

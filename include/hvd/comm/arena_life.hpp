@@ -40,8 +40,8 @@ private:
     state* state_;
 };
 
-// Of an arena: it is made when somebody asks, since an arena without memory for it would be an
-// arena of some ranks.
+// An arena has this. It is made when somebody asks: without memory for it an arena would be one of
+// some ranks.
 class asked_life {
 public:
     asked_life() = default;
