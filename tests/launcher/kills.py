@@ -35,6 +35,14 @@ def ancestors_of(pid, last):
     return found
 
 
+def session_of(pid):
+    """Returns the session of a process, or None if it has ended."""
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
 def shared_memory():
     return {name for name in os.listdir("/dev/shm") if name.startswith("hvd")}
 
@@ -86,7 +94,7 @@ class Kills(LauncherTest):
         def has_started_all():
             parents = {pid: parent_of(pid) for pid in processes_with(self.mark)}
             children = collections.Counter(parents.values())
-            agents = {pid for pid in parents if pid != job.pid and os.getsid(pid) == pid}
+            agents = {pid for pid in parents if pid != job.pid and session_of(pid) == pid}
             shell[:] = [pid for pid, parent in parents.items() if parent in agents and children[pid] >= 3]
             return shell
         wait_until(has_started_all, "a shell has started a rank, and two that take its output")

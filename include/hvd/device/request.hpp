@@ -84,8 +84,8 @@ public:
         session_->refuse_in_callback();
         const auto open = std::move(open_);
         const auto session = std::exchange(session_, nullptr);
-        if (const auto watched = std::exchange(watched_, nullptr))
-            end(*watched, *session, [&] { session->wait(watched->done, label_, limit_); });
+        if (watched_)
+            end(*watched_, *session, [&] { session->wait(watched_->done, label_, limit_); });
         else session->wait(done_, label_, limit_);
     }
 
@@ -163,7 +163,8 @@ private:
     const char* label_ = "";
     detail::time_point limit_ = detail::never;
     std::shared_ptr<const void> used_;               // memory of the call
-    std::shared_ptr<detail::watched_call> watched_;  // if it has a callback: it has the event
+    // If it has a callback: it has the event, and keeps the failure while its catcher reads it.
+    std::shared_ptr<detail::watched_call> watched_;
     detail::open_call open_;
 };
 
