@@ -60,7 +60,7 @@ SCENARIOS["is_late_in_making"] = (ENDS, {r"rank \d got peer_error of {last}: .*r
 for how, ending, said in (("killed", ABORTS, lambda n: n - 1), ("stopped", ENDS, lambda n: n)):
     SCENARIOS["engine_is_" + how] = (ending, {r"rank \d named {last}: .": said, r"rank \d missed": lambda n: 0,
                                               r"its engine ended late": lambda n: 0})
-SCENARIOS["is_killed_in_a_message"] = SCENARIOS["is_killed_and_not_reaped"]
+SCENARIOS["is_killed_in_a_message"] = SCENARIOS["is_killed_when_it_has_all"] = SCENARIOS["is_killed_and_not_reaped"]
 SCENARIOS["is_late_for_a_call"] = SCENARIOS["is_late"]
 
 

@@ -132,9 +132,9 @@ void pass_on(communicator& comm, int messages) {
     }
 }
 
-// The process of the last rank is killed, and its parent does not ask about it for a while. The
-// launcher knows the parents alone, so that it ends nobody before the others have seen it.
-void is_killed_and_not_reaped(int& argc, char**& argv, void (*work)(communicator&, int)) {
+// The process goes on as its child, and does not ask about its end for a while. The launcher knows
+// the parents alone, so that it ends nobody before the others have seen that a rank was killed.
+void go_on_in_a_child() {
     if (const pid_t child = fork(); child != 0) {
         siginfo_t info{};
         waitid(P_PID, id_t(child), &info, WEXITED | WNOWAIT);
@@ -142,11 +142,47 @@ void is_killed_and_not_reaped(int& argc, char**& argv, void (*work)(communicator
         _exit(1);
     }
     signal(SIGTERM, SIG_IGN);  // what the launcher sends when it hears of it all the same
+}
+
+void is_killed_and_not_reaped(int& argc, char**& argv, void (*work)(communicator&, int)) {
+    go_on_in_a_child();
     hvd::mpi_environment environment(argc, argv);
     auto comm = communicator::world(options);
     work(comm, 10);
     if (fails(comm)) kill(getpid(), SIGKILL);
     expect_peer_error(comm, [&] { work(comm, 1000000); });
+    std::_Exit(0);
+}
+
+// A process of its own sends this one a signal.
+void get_signal_after(std::chrono::milliseconds time, int signal) {
+    const pid_t receiver = getpid();
+    if (fork() != 0) return;
+    std::this_thread::sleep_for(time);
+    kill(receiver, signal);
+    _exit(0);
+}
+
+// Ranks show each other their headers, then their tensors. The last one is stopped between the two,
+// and the others behind both. It goes on, reads what they sent, and is killed. Then they go on, and
+// do not find its tensor any more.
+void is_killed_when_it_has_all(int& argc, char**& argv) {
+    go_on_in_a_child();
+    hvd::mpi_environment environment(argc, argv);
+    auto comm = communicator::world(options);
+    work(comm, 10);
+    const std::vector<float> x(100000 * std::size_t(comm.size()), 1);
+    if (fails(comm)) {
+        get_signal_after(200ms, SIGSTOP);
+        get_signal_after(1200ms, SIGCONT);
+        get_signal_after(1700ms, SIGKILL);
+    } else {
+        get_signal_after(800ms, SIGSTOP);
+        get_signal_after(2200ms, SIGCONT);
+        std::this_thread::sleep_for(400ms);
+    }
+    std::vector<float> all(x.size());
+    expect_peer_error(comm, [&] { comm.alltoall(x, hvd::into(all)); });
     std::_Exit(0);
 }
 
@@ -604,6 +640,7 @@ int main(int argc, char** argv) {
         {"exits", [&] { exits(argc, argv); }},
         {"is_killed", [&] { is_killed(argc, argv); }},
         {"is_killed_and_not_reaped", [&] { is_killed_and_not_reaped(argc, argv, work); }},
+        {"is_killed_when_it_has_all", [&] { is_killed_when_it_has_all(argc, argv); }},
         {"is_killed_in_a_message", [&] { is_killed_and_not_reaped(argc, argv, pass_on); }},
         {"is_outlived", [&] { is_outlived(argc, argv); }},
         {"calls_something_else", [&] { calls_something_else(argc, argv); }},

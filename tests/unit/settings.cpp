@@ -297,6 +297,8 @@ TEST_CASE("a variable that hvd does not know is told, or refused, with the one t
           "HVD_TIMEOUT?");
     CHECK(line_of("HVD_ENGINE_FUSION_TRESHOLD")
               .ends_with("Did you mean HVD_ENGINE_FUSION_THRESHOLD?"));
+    CHECK(line_of("HVD_DEADLINE") ==
+          "hvd: the environment has HVD_DEADLINE, which is no variable of hvd");
     CHECK(line_of("HVD_NOTHING_LIKE_THIS_ONE") ==
           "hvd: the environment has HVD_NOTHING_LIKE_THIS_ONE, which is no variable of hvd");
     CHECK(line_of("HVD_") == "hvd: the environment has HVD_, which is no variable of hvd");

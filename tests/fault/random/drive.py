@@ -230,8 +230,13 @@ def ports_of(processes):
 
 def busy():
     """By how much timeouts are longer on a busy machine, where a rank is late through no fault of its own."""
-    running = int(pathlib.Path("/proc/loadavg").read_text().split()[3].split("/")[0])
-    return max(1, min(4, running // (3 * len(os.sched_getaffinity(0)))))
+    load, _, _, running, *_ = pathlib.Path("/proc/loadavg").read_text().split()
+    return max(1, min(16, int(max(float(load), int(running.split("/")[0]))) // (3 * len(os.sched_getaffinity(0)))))
+
+
+def is_held_up_by_mpi(texts):
+    """True if these ranks are in calls of MPI that have no timeout, and in which a dead rank holds the others up, as docs/reference/errors.md says."""
+    return all(any(f"PMPI_Comm_{call}+" in text for call in ("create_group", "split")) for text in texts)
 
 
 def play(place, seed):
@@ -262,16 +267,17 @@ def play(place, seed):
                 noise.end()
             end(process, board.processes() if place.name != "threads" else [])
         said = [f"plan of {place.name} {seed}: {plan}"]
-        for rank in range(ranks):
-            file = folder / f"rank.{rank}"
-            text = file.read_text(errors="replace") if file.exists() else ""
+        files = [folder / f"rank.{rank}" for rank in range(ranks)]
+        texts = [file.read_text(errors="replace") if file.exists() else "" for file in files]
+        is_allowed = bool(complaints and dead) and is_held_up_by_mpi(texts[rank] for rank in range(ranks) if rank not in dead)
+        for rank, text in enumerate(texts):
             complaints += [f"rank {rank}: {line}" for line in text.splitlines() if line.startswith("FAIL")]
             if "\nend after" not in "\n" + text and rank not in dead and not complaints:
                 complaints.append(f"rank {rank} has not ended")
             said.append(f"---- rank {rank}\n{text}")
         said.append("---- output\n" + (folder / "output").read_text(errors="replace"))
     place.close()
-    return complaints, with_lines("\n".join(said), place.program)
+    return [] if is_allowed else complaints, with_lines("\n".join(said), place.program)
 
 
 def main():

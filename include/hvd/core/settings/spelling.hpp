@@ -28,8 +28,10 @@ namespace hvd::inline v0::detail {
 // Finds the known name that an unknown one was meant to be.
 class best_spelling {
 public:
+    // A third of the letters may differ, not counting those that all variables begin with.
     explicit best_spelling(std::string_view unknown)
-        : unknown_(unknown), least_(unknown.size() / 3 + 1) {}
+        : unknown_(unknown),
+          least_((unknown.size() - (unknown.starts_with("HVD_") ? 4 : 0)) / 3 + 1) {}
 
     void offer(std::string_view known) {
         // Longer names are too far away, and would take long to compare.

@@ -81,7 +81,7 @@ public:
 
     [[gnu::cold]] bool abandoned() override {
         bool any = false;
-        for (int p = 0; p < size_; ++p) any = any || (p != rank_ && (has_left(p) || is_dead(p)));
+        for (int p = 0; p < size_; ++p) any = any || (p != rank_ && is_away(p));
         forget_processes();
         return any;
     }
@@ -443,15 +443,15 @@ private:
         return reinterpret_cast<const atomic<std::uint64_t>*>(slot + awaited_)->load() >= least_;
     }
 
-    // True if this rank waits for a peer: one that has not arrived, or one that has left, where
-    // this rank could not arrive.
-    bool awaited(int peer) const {
-        return peer != rank_ && (!arrived(peer) || (!arrived(rank_) && has_left(peer)));
+    // True if this rank waits for a peer: one that has not arrived, or one that has left or died,
+    // where this rank could not arrive.
+    bool awaited(int peer) {
+        return peer != rank_ && (!arrived(peer) || (!arrived(rank_) && is_away(peer)));
     }
     // A rank may arrive before it leaves or ends. So its arrival is looked at afterwards.
-    bool gone(int peer) {
-        return awaited(peer) && (has_left(peer) || is_dead(peer)) && awaited(peer);
-    }
+    bool gone(int peer) { return awaited(peer) && is_away(peer) && awaited(peer); }
+
+    bool is_away(int peer) { return has_left(peer) || is_dead(peer); }
 
     bool is_dead(int peer) {
         const node_slot& slot = slots_[peer];
