@@ -8,8 +8,7 @@
 
 namespace hvd::inline v0::detail {
 
-// Sends the same to all, for as long as one of them takes more of it: so long a rank may take
-// nothing.
+// Sends the same to all, until all have it, or none has taken any of it for so long.
 inline void send_while_taken(std::span<framed_socket* const> links,
                              std::span<const std::byte> bytes,
                              std::int64_t patience = 5 * tuning::second) {
