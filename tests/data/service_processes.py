@@ -82,6 +82,12 @@ class DataService(ServiceTest):
             self.assertEqual(bad.returncode, 2)
             self.assertIn(wanted, err)
 
+    def test_signals_that_a_service_was_started_with_blocked_are_heard(self):
+        block = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD}); os.execv(sys.argv[1], sys.argv[1:])"
+        service = self.start(sys.executable, "-c", block, COMPUTE, self.config, "--", WORKER, HVD_RANK=0, HVD_SIZE=1)
+        wait_until(lambda: self.config.exists() and children_of(service), "the service")
+        self.end([service])
+
     def test_trainers_may_come_first(self):
         trainers = self.start_trainers(1)
         time.sleep(0.3)

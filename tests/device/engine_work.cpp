@@ -318,6 +318,22 @@ TEST_CASE("callbacks are told that a device failed, or that ranks came too late"
     }
 }
 
+TEST_CASE("the timeout of a tensor holds for the work of its device") {
+    hvd::run_threads(2, [&](world_communicator& world) {
+        const user_stream user;
+        const tensor<float> x(filled(10, 1.0f));
+        hvd::communicator<hvd::nccl> gpus(world, {.timeout = 600s});
+        hvd::engine e{world, gpus};
+        gate held(user.handle);
+        auto a = e.allreduce("x", x.view(), hvd::sum,
+                             {.timeout = 300ms * slowness, .stream = user.handle});
+        CHECK_THROWS_AS(a.wait(), hvd::peer_error);
+        held.open();
+        cudaDeviceSynchronize();
+    });
+    check_clean();
+}
+
 // ---- observers ----------------------------------------------------------------------------------
 
 TEST_CASE_TEMPLATE("an observer is told of the tensors of a device, each until its work is done",

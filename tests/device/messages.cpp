@@ -146,6 +146,28 @@ TEST_CASE("messages that this rank can see to be wrong are refused before anythi
     });
 }
 
+TEST_CASE("as many messages as may travel together arrive") {
+    on_gpus(
+        [](auto& gpus) {
+            constexpr int each_way = int(hvd::detail::tuning::nccl_operations / 2);
+            const int n = gpus.size(), r = gpus.rank(), next = (r + 1) % n, last = (r + n - 1) % n;
+            std::vector<float> numbers, expected;
+            for (int i = 0; i < each_way; ++i) {
+                numbers.push_back(float(each_way * r + i));
+                expected.push_back(float(each_way * last + i));
+            }
+            const tensor<float> x(numbers), y(std::vector<float>(each_way, -1));
+            hvd::device_messages all;
+            for (int i = 0; i < each_way; ++i) {
+                all.send(hvd::device_view(x.data() + i, 1), peer{next});
+                all.recv(into(hvd::device_view(y.data() + i, 1)), peer{last});
+            }
+            gpus.exchange(all);
+            CHECK(y.values() == expected);
+        },
+        2);
+}
+
 TEST_CASE("messages from and to neighbouring memory do not overlap") {
     on_gpus(
         [](auto& gpus) {

@@ -144,6 +144,63 @@ TEST_CASE("a watcher is idle when the work that it watches is over") {
     CHECK(watcher.is_idle());
 }
 
+TEST_CASE("a call that is over is not late, however late its watcher looks") {
+    session_of_watcher session;
+    const user_stream s;
+    hvd::detail::device_watcher<session_of_watcher> watcher(session);
+    std::atomic<bool> has_begun = false, may_go_on = false, is_over = false;
+    std::atomic<int> failures = 0;
+    const auto watch = [&](const char* label, hvd::detail::time_point limit) {
+        hvd::detail::cuda_event done(s.handle, 0);
+        return watcher.add(done, label, limit);
+    };
+    // The thread that watches is in this callback meanwhile.
+    watch("the first", hvd::detail::never)
+        ->then(
+            [&](const std::exception_ptr& failure) {
+                failures += failure ? 1 : 0;
+                has_begun = true;
+                while (!may_go_on) std::this_thread::yield();
+            },
+            0);
+    while (!has_begun) std::this_thread::yield();
+    const auto limit = hvd::detail::now() + hvd::detail::tuning::millisecond;
+    watch("the second", limit)
+        ->then(
+            [&](const std::exception_ptr& failure) {
+                failures += failure ? 1 : 0;
+                is_over = true;
+            },
+            0);
+    cudaStreamSynchronize(s.handle);
+    while (hvd::detail::now() <= limit) std::this_thread::yield();
+    may_go_on = true;
+    while (!is_over) std::this_thread::yield();
+    CHECK(failures == 0);
+    CHECK_FALSE(watcher.is_overdue());
+    watcher.stop();
+}
+
+TEST_CASE("a request that another one is assigned to is complete") {
+    on_ranks<nccl>(2, {.timeout = long_time}, [](world_type&, auto& gpus) {
+        const tensor<float> x{1}, y{2};
+        cudaDeviceSynchronize();  // the stream does not wait for what they hold
+        held_stream held;
+        auto request = gpus.allreduce_async(x.view(), hvd::sum, {.stream = held.handle});
+        auto next = gpus.allreduce_async(y.view(), hvd::max);
+        std::thread lets_go([&, mine = emulation::process_of_this_thread()] {
+            emulation::join_process(mine);
+            std::this_thread::sleep_for(20ms);
+            held.go_on();
+        });
+        request = std::move(next);
+        CHECK_FALSE(held.is_held);
+        CHECK(x.values()[0] == float(gpus.size()));
+        lets_go.join();
+        request.wait();
+    });
+}
+
 TEST_CASE("threads of a rank let a watcher keep events, and ask if it is idle") {
     session_of_watcher session;
     hvd::detail::device_watcher<session_of_watcher> watcher(session);

@@ -243,6 +243,21 @@ TEST_CASE("members of a job that is full do not hear of others, and the last pla
     }
 }
 
+TEST_CASE("members hear of newcomers in each epoch") {
+    coordinator c(rules_of(2, 1, 0, true));
+    for (const int id : {11, 12}) c.join(id, request_of(std::uint64_t(id)), 0);
+    CHECK(words(c.take_orders()) == twice(begins));
+    c.join(13, request_of(13), 1);
+    CHECK(words(c.take_orders()) == twice(waits));
+    for (const int id : {11, 12}) c.join(id, request_of(std::uint64_t(id), {1, 1}, 1, {11, 12}), 2);
+    c.take_orders();
+    REQUIRE(c.table().size() == 3);
+    c.join(14, request_of(14), 3);
+    CHECK(words(c.take_orders()).size() == 3);
+    c.join(15, request_of(15), 4);  // they know it
+    CHECK(words(c.take_orders()) == none);
+}
+
 TEST_CASE("a process that comes over a second connection is one, and the first one ends") {
     coordinator c(rules_of(2, 1, 0, true));
     c.join(1, request_of(11), 0);

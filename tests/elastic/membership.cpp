@@ -38,17 +38,22 @@ public:
     // Waits for the next connection, and for what comes first on it.
     join_message await_join() {
         link_.reset();
-        while (!link_) {
-            std::vector<pollfd> fds;
-            listener_.add_to(fds);
-            arriving_.add_to(fds);
-            ::poll(fds.data(), nfds_t(fds.size()), 20);
-            arriving_.advance(listener_, [this](int, std::uint64_t, descriptor socket) {
-                link_.emplace(1, std::move(socket), join_message::most_bytes());
-            });
+        while (!has_come()) {
         }
         return read_join_message();
     }
+    // Looks for a connection for a while. False if none has come since the last one has ended.
+    bool has_come() {
+        std::vector<pollfd> fds;
+        listener_.add_to(fds);
+        arriving_.add_to(fds);
+        ::poll(fds.data(), nfds_t(fds.size()), 20);
+        arriving_.advance(listener_, [this](int, std::uint64_t, descriptor socket) {
+            link_.emplace(1, std::move(socket), join_message::most_bytes());
+        });
+        return link_.has_value();
+    }
+    void end_link() { link_.reset(); }
     join_message read_join_message() {
         join_message said;
         const std::vector<std::byte> bytes = next();
@@ -156,6 +161,36 @@ TEST_CASE("a coordinator that is stopped is left, and told that the process live
     CHECK(coordinator.read_join_message().leaves == 1);  // after some seconds of silence
     const elastic_member self = coordinator.await_join().self;
     coordinator.begin_epoch({self});
+    joined.get();
+}
+
+TEST_CASE("members of a newer epoch are asked before those that were known") {
+    const shared_secret secret = new_secret();
+    scripted_coordinator first(secret), former(secret), newer(secret);
+    hvd::elastic::bounds bounds;
+    bounds.timeout = std::chrono::seconds(60);
+    membership here(first.options(), bounds);
+    auto joined = std::async(std::launch::async, [&] {
+        here.join({}, false);
+        here.join({}, false);
+    });
+    const elastic_member self = first.await_join().self;
+    const std::uint64_t elsewhere = self.network + 1;
+    first.begin_epoch({self, member_at(11, elsewhere, former.port())});
+    first.read_join_message();
+    coordinator_message advice;
+    advice.what = coordinator_message::try_another;
+    advice.epoch = 2;
+    first.say(advice, {member_at(12, elsewhere, newer.port())});
+    CHECK(first.next().empty());  // it has left
+    first.end_link();
+    scripted_coordinator* asked = nullptr;
+    while (asked == nullptr)
+        for (scripted_coordinator* one : {&newer, &former, &first})
+            if (asked == nullptr && one->has_come()) asked = one;
+    CHECK(asked == &newer);
+    asked->read_join_message();
+    asked->begin_epoch({self});
     joined.get();
 }
 

@@ -392,6 +392,21 @@ TEST_CASE("who has not submitted a tensor is found") {
     }
 }
 
+TEST_CASE("a rank that has joined is not among those that have not submitted a tensor") {
+    simulation all(7, 3, {.fanout = 2});
+    all.begin_step({{"x", tensor(5)}});
+    for (const int absent : {1, 3, 5}) all.rank(absent).to_submit.clear();
+    for (const int joined : {1, 5}) all.join(joined);
+    all.run();
+    all.rank(6).talks.ask_missing("x");
+    all.run();
+    for (int r = 0; r < 7; ++r) {
+        CAPTURE(r);
+        CHECK(all.rank(r).log.back() == "rank 3 has not submitted it");
+        CHECK(all.rank(r).blamed == std::vector{3});
+    }
+}
+
 TEST_CASE("ranks have their time for each question, also for one that comes after another") {
     negotiator root(0, 3, {});
     CHECK(root.look_at_questions(100, 50) == never);

@@ -306,6 +306,30 @@ TEST_CASE("the timeout of a tensor ends a predicted unit that is under way alrea
     });
 }
 
+TEST_CASE("a timeout that is over while a predicted unit runs declines nothing") {
+    on_few_ranks([](auto& comm) {
+        engine e{comm};
+        const auto core = hvd::detail::engine_access::core_of(e);
+        bool is_over = false;
+        const auto look = [&] {  // as the engine's thread does meanwhile
+            if (is_over) core->expire_prediction();
+        };
+        std::vector<float> x(10, 1);
+        const auto step = [&] { e.allreduce("x", x, hanging_sum{&look}).wait(); };
+        for (std::uint64_t before = 0; e.statistics().predicted_steps == before;) {
+            before = e.statistics().predicted_steps;
+            step();
+        }
+        const std::uint64_t before = e.statistics().predicted_steps;
+        is_over = true;
+        step();
+        is_over = false;
+        step();
+        CHECK(e.statistics().declined == 0);
+        CHECK(e.statistics().predicted_steps == before + 2);
+    });
+}
+
 TEST_CASE("the timeout of a tensor ends a unit in which a rank hangs, also one that began before") {
     on_few_ranks([](auto& comm) {
         engine e{comm};

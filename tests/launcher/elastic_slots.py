@@ -164,6 +164,12 @@ class Slots(ElasticTest):
                                  "[ $HVD_RANK = 1 ] && exit 9\nwhile [ $(grep -c failed log) -lt 3 ]; do sleep 0.01; done")
         self.assertEqual(ended.returncode, 0, ended.stderr)
 
+    def test_a_failure_that_a_job_has_survived_is_not_the_reason_for_its_end(self):
+        ended = self.run_elastic("-np", 2, "--min-np", 1, "--blacklist-cooldown-range", 1000, 2000, "sh", "-c",
+                                 "[ $HVD_RANK = 1 ] && exit 9\nwhile ! grep -q failed log; do sleep 0.01; done\nexit 5")
+        self.assertEqual(ended.returncode, 5, ended.stderr)
+        self.assertRegex(ended.stderr, r"(?m)^hvdrun: rank 0 on localhost failed with exit code 5, ")
+
     def test_a_slot_that_fails_again_and_again_is_given_up(self):
         ended = self.run_elastic("-np", 2, "--min-np", 2, "--blacklist-cooldown-range", 0.01, 60, "sh", "-c", "[ $HVD_RANK = 0 ] && exit 9\nexec sleep 1000")
         self.assertEqual(ended.returncode, 9)

@@ -201,6 +201,21 @@ class Jobs(LauncherTest):
         (self.folder / "go").touch()
         self.assertEqual(job.wait(PATIENCE), 3)
 
+    def test_signals_that_hvdrun_was_started_with_blocked_reach_its_ranks(self):
+        blocked = {signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM}
+        job = self.start_it("-np", 2, "grep", "SigBlk", "/proc/self/status",  # a shell may unblock them itself
+                            before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, blocked))
+        lines = job.communicate(timeout=PATIENCE)[0].splitlines()
+        self.assertEqual([int(line.split()[-1], 16) for line in lines], [0, 0], lines)
+
+    def test_signals_that_hvdrun_was_started_with_blocked_are_heard(self):
+        job = self.start_it("-np", 2, "sh", "-c", "touch here.$HVD_RANK; exec sleep 1000",
+                            before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD}))
+        self.wait_for_files("here.0", "here.1")
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(PATIENCE), 128 + signal.SIGTERM)
+        self.assert_nothing_is_left()
+
     def test_what_an_ancestor_inherits_is_reaped(self):
         def inherit():
             with_defaults()

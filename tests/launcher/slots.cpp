@@ -461,6 +461,19 @@ TEST_CASE("lines and their parts have the bytes of the output, and whole charact
     }
 }
 
+TEST_CASE("a line that ends with a carriage return has ended, also where it is shown early") {
+    line_splitter lines;
+    std::vector<std::string> seen;
+    const auto take = [&](const line_part& part) {
+        seen.push_back((part.begins ? "" : "+") + std::string(part.bytes) + (part.ends ? "" : "+"));
+    };
+    for (const char* piece : {"10%\r", "20%\r", "a prompt: ", "yes\n"}) {
+        lines.add(piece, take);
+        lines.show_part(take);
+    }
+    CHECK(seen == std::vector<std::string>{"10%\r", "20%\r", "a prompt: +", "+yes\n"});
+}
+
 TEST_CASE("the folders of ranks have as many digits as the last one needs") {
     const hvd_test::temporary_directory folder;
     const auto name = [&](int rank, int ranks) {

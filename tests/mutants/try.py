@@ -56,7 +56,7 @@ ROOMS = {
                "engine.*.mpi.np3", "engine.*.mpi.np2", "engine.*.tcp.*", "engine.*", "fault.engine_*"],
     "train": ["train.optimizer.threads", "train.reports.threads", "train.checkpoint*.threads", "train.*.threads", "train.device_*", "interop.torch_state.*",
               "docs.snippets.threads", "train.*.mpi.np3", "train.*.mpi.np2", "train.*.tcp.np3", "train.killed*", "train.safetensors*"],
-    "elastic": ["elastic.coordination", "elastic.messages", "elastic.membership", "elastic.runs*", "elastic.snippets", "elastic.hosts", "launcher.elastic*", "device.elastic.*",
+    "elastic": ["elastic.coordination", "elastic.messages", "elastic.membership", "elastic.runs*", "elastic.slow_files", "elastic.*", "launcher.elastic*", "device.elastic.*",
                 "elastic.random*", "launcher.restart", "examples.*.elastic"],
     "hvdrun": ["launcher.slots", "launcher.options", "launcher.jobs", "launcher.output", "launcher.elastic*", "launcher.*", "network.*"],
 }

@@ -1019,6 +1019,43 @@ TEST_CASE("after a message that is too long there is none, though others came be
     CHECK_FALSE(link.next(bytes));
 }
 
+TEST_CASE(
+    "a rank that takes its table slowly gets all of it, and one that takes nothing does not") {
+    constexpr std::int64_t patience = 200 * tuning::millisecond;
+    const std::vector<std::byte> table(64 * 1024);
+    std::size_t taken = 0;
+    // A try in which this machine stops the slow rank for long says nothing.
+    for (bool is_steady = false; !is_steady && taken < table.size();) {
+        descriptor slow[2], silent[2];
+        hvd_test::open_both_ends(slow);
+        hvd_test::open_both_ends(silent);
+        for (const descriptor* end : {&slow[0], &silent[0]}) {
+            const int least = 1;
+            REQUIRE(::setsockopt(end->number(), SOL_SOCKET, SO_SNDBUF, &least, sizeof least) == 0);
+        }
+        std::thread serves([&] {
+            framed_socket of_slow(0, std::move(slow[0])), of_silent(1, std::move(silent[0]));
+            framed_socket* const links[] = {&of_silent, &of_slow};
+            send_while_taken(links, table, patience);
+        });
+        is_steady = true;
+        taken = 0;
+        for (time_point last = now(); taken < table.size();) {
+            std::this_thread::sleep_for(25ms);
+            pollfd p{slow[1].number(), POLLIN, 0};
+            ::poll(&p, 1, 100);
+            std::byte bytes[4096];
+            const ssize_t n = ::recv(slow[1].number(), bytes, sizeof bytes, 0);
+            is_steady = is_steady && now() - last < patience / 2;
+            last = now();
+            if (n == 0) break;
+            if (n > 0) taken += std::size_t(n);
+        }
+        serves.join();  // though one takes nothing
+    }
+    CHECK(taken >= table.size());
+}
+
 TEST_CASE("a rendezvous that is stopped tells the ranks") {
     const shared_secret secret = new_secret();
     served s(2, secret, {});
@@ -1027,6 +1064,33 @@ TEST_CASE("a rendezvous that is stopped tells the ranks") {
     CHECK_FALSE(s.end().served);
     CHECK(s.result.failure == "");
     CHECK(has(refusal(rank), "it was stopped"));
+}
+
+namespace {
+
+// The connections of a communicator, whose peers never end theirs.
+struct endless_messages {
+    std::shared_ptr<int> held = std::make_shared<int>();
+    bool say_goodbye() noexcept { return true; }
+    bool has_words() const noexcept { return false; }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "the connections of a communicator that has ended are not kept for peers that keep them") {
+    tcp_job job(0, 1, new_secret(), listening_socket(0), {place_with(1)});
+    endless_messages one, other;
+    const std::weak_ptr<int> brief = one.held, lasting = other.held;
+    job.end(std::move(other), 600 * tuning::second);
+    job.end(std::move(one), 10 * tuning::millisecond);
+    for (int i = 0; i < 6000 && !brief.expired(); ++i) {
+        CHECK(job.gives_back());
+        std::this_thread::sleep_for(1ms);
+    }
+    CHECK(brief.expired());
+    CHECK_FALSE(lasting.expired());
+    CHECK(job.gives_back());
 }
 
 TEST_CASE("a second process of rank 0 names its rank, and says that there may be another one") {
@@ -1042,6 +1106,28 @@ TEST_CASE("a second process of rank 0 names its rank, and says that there may be
     }
     CHECK(has(why, ("rank 0 can't listen on port " + std::to_string(taken.port())).c_str()));
     CHECK(has(why, "Another process may have the same rank"));
+}
+
+TEST_CASE(
+    "a foreign rendezvous at one address is no end while another address may be the right one") {
+    const shared_secret secret = new_secret();
+    host_address other = host_address::loopback();
+    other.bytes[3] = std::uint8_t(other.bytes[3] + 1);  // 127.0.0.2
+    const host_address first = host_address::loopback();
+    rendezvous_server foreign(0, 2, new_secret(), 60s, -1, {&first, 1});
+    std::thread serves([&] { foreign.serve(); });
+    const std::string port = std::to_string(foreign.port());
+    const met early = come("127.0.0.1,127.0.0.2:" + port, 1, 2, secret, 1);
+    CHECK(has(early.failure, "rank 1 does not reach the rendezvous"));
+    // Where all addresses are foreign nobody waits.
+    rendezvous_server both(foreign.port(), 2, new_secret(), 60s, -1, {&other, 1});
+    std::thread also_serves([&] { both.serve(); });
+    const met late = come("127.0.0.1,127.0.0.2:" + port, 1, 2, secret, 600);
+    CHECK(has(late.failure, "is refused"));
+    foreign.stop();
+    both.stop();
+    serves.join();
+    also_serves.join();
 }
 
 TEST_CASE("a rank that finds no rendezvous says so") {

@@ -261,6 +261,10 @@ TEST_CASE("the text is a table whose columns stand below each other") {
     CHECK(has(lines[2], " 10485760 "));
     CHECK(has(lines[2], " 1200.00 "));  // the mean
     CHECK(has(lines[5], "none"));
+    CHECK(has(lines[5], " 0.000000 "));  // nothing has succeeded: no mean is infinite or undefined
+    CHECK(has(lines[5], " 0.00 "));
+    CHECK_FALSE(has(lines[5], "nan"));
+    CHECK_FALSE(has(lines[5], "inf"));
     const auto engine = lines_of(to_text(some_tensors()));
     for (std::size_t i = 2; i < engine.size(); ++i) CHECK(engine[i].size() == engine[1].size());
     CHECK(has(engine[4], "tensors_in_flight"));

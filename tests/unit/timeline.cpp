@@ -220,6 +220,21 @@ TEST_CASE("a ring gives records back in order, and refuses those for which it ha
     CHECK(refused > 0);
 }
 
+TEST_CASE("a ring is full when its last byte is taken, and not before") {
+    constexpr std::size_t bytes = 256, of_record = sizeof(trace_record) + 16;
+    trace_ring ring(bytes);
+    for (int round = 0; round < 3; ++round) {
+        CAPTURE(round);
+        for (std::size_t n = 0; n < bytes / of_record; ++n)
+            CHECK(ring.push({}, {}, "broadcast", "seventh"));
+        CHECK_FALSE(ring.push({}, {}, "", ""));
+        taken_record r;
+        for (std::size_t n = 0; n < bytes / of_record; ++n) CHECK(ring.pop(r));
+        CHECK(r.name == "seventh");
+        CHECK(ring.empty());
+    }
+}
+
 TEST_CASE("a ring cuts long names, and keeps what follows them") {
     trace_ring ring(1 << 18);
     const std::string longest(trace_ring::most_of_a_name, 'n');

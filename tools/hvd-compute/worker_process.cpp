@@ -91,6 +91,10 @@ void note_signals() {
     action.sa_handler = on_signal;
     for (const int signal : ending_signals) ::sigaction(signal, &action, nullptr);
     std::signal(SIGPIPE, SIG_IGN);
+    // The program that starts this one may have blocked some, and workers would inherit that.
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
 bool is_asked_to_end() { return asked_to_end != 0; }

@@ -57,6 +57,12 @@ struct launch {
 
 bool ignored_at_start[NSIG] = {};
 
+void unblock_signals() {
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
 [[noreturn]] void become(launch& what, pid_t parent, int death_signal, int in, int out, int err,
                          int told) {
     setpgid(0, 0);
@@ -159,14 +165,13 @@ void note_ignored_signals() {
     }
     ::signal(SIGCHLD, SIG_DFL);  // without it no end of a process is told
     ignored_at_start[SIGCHLD] = false;
+    unblock_signals();  // a program that starts hvdrun may have blocked some for itself
 }
 
 void reset_signals() {
     for (int signal = 1; signal < NSIG; ++signal)
         ::signal(signal, was_ignored(signal) ? SIG_IGN : SIG_DFL);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
+    unblock_signals();
 }
 
 bool was_ignored(int signal) { return ignored_at_start[signal]; }

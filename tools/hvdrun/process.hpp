@@ -46,7 +46,7 @@ bool has_ended(pid_t id, ending& how);
 void reap(pid_t id);
 
 // Notes which signals are ignored, before hvdrun changes any: those of nohup and of a script's `&`
-// stay ignored, here and by the ranks.
+// stay ignored, here and by the ranks. None stays blocked: hvdrun would not hear of them.
 void note_ignored_signals();
 bool was_ignored(int signal);
 

@@ -8,6 +8,23 @@
 
 namespace hvd::inline v0::detail {
 
+// Sends the same to all, until all have it, or none has taken any of it for so long.
+inline void send_while_taken(std::span<framed_socket* const> links,
+                             std::span<const std::byte> bytes,
+                             std::int64_t patience = 5 * tuning::second) {
+    for (framed_socket* link : links) link->queue(bytes);
+    for (watched_time nobody_took; nobody_took.look() < patience;) {
+        std::vector<pollfd> fds;
+        for (framed_socket* link : links) {
+            link->flush();
+            if (link->is_open() && link->wants_to_write())
+                fds.push_back({link->number(), POLLOUT, 0});
+        }
+        if (fds.empty()) return;
+        if (::poll(fds.data(), nfds_t(fds.size()), 100) > 0) nobody_took = watched_time();
+    }
+}
+
 // The place where the ranks of a job find each other. Every rank proves that it knows the secret
 // and tells where it listens. When all have come, each gets the places of all. One thread serves; a
 // peer that proves nothing gets a buffer of fixed size, and is dropped after some seconds.
@@ -66,8 +83,6 @@ public:
 private:
     // The time in which a rank registers that has proved itself.
     static constexpr std::int64_t patience = 5 * tuning::second;
-    // The time in which a rank takes more of what it is sent at the end.
-    static constexpr std::int64_t time_to_take = 5 * tuning::second;
 
     struct member {
         framed_socket link;
@@ -147,19 +162,10 @@ private:
         send_to_all(bytes);
     }
 
-    // Ranks that take nothing are waited for a while only.
     void send_to_all(std::span<const std::byte> bytes) {
-        for (member& m : members_) m.link.queue(bytes);
-        for (watched_time nobody_took; nobody_took.look() < time_to_take;) {
-            fds_.clear();
-            for (member& m : members_) {
-                m.link.flush();
-                if (m.link.is_open() && m.link.wants_to_write())
-                    fds_.push_back({m.link.number(), POLLOUT, 0});
-            }
-            if (fds_.empty()) break;
-            if (::poll(fds_.data(), nfds_t(fds_.size()), 100) > 0) nobody_took = watched_time();
-        }
+        std::vector<framed_socket*> links;
+        for (member& m : members_) links.push_back(&m.link);
+        send_while_taken(links, bytes);
         members_.clear();
     }
 

@@ -110,11 +110,12 @@ public:
     bool is_given_up() const { return detector_ && detector_->has_detected(); }
 
     // Takes the connections of a communicator that has ended, whose last words may not have gone.
+    // The peers may still send to it for a while.
     template <class Messages>
-    void end(Messages messages) noexcept try {
+    void end(Messages messages, std::int64_t patience = 5 * tuning::second) noexcept try {
         reap();
         if (!messages.say_goodbye()) return;
-        auto left = owner<leftover_of<Messages>>::make(std::move(messages));
+        auto left = owner<leftover_of<Messages>>::make(std::move(messages), now() + patience);
         const lock_guard lock(mutex_);
         leftovers_.push_back(std::move(left));
     } catch (const std::bad_alloc&) {
@@ -128,20 +129,19 @@ public:
     }
 
 private:
-    // For so long the peers of a communicator that has ended may still send to it.
-    static constexpr std::int64_t patience = 5 * tuning::second;
     // For so long a process that ends sends its last words.
     static constexpr std::int64_t farewell = 200 * tuning::millisecond;
 
     struct leftover {
+        explicit leftover(time_point until) : limit(until) {}
         virtual ~leftover() = default;
         virtual bool say_goodbye() noexcept = 0;
         virtual bool has_words() const noexcept = 0;
-        const time_point limit = now() + patience;
+        const time_point limit;
     };
     template <class Messages>
     struct leftover_of final : leftover {
-        explicit leftover_of(Messages left) : messages(std::move(left)) {}
+        leftover_of(Messages left, time_point until) : leftover(until), messages(std::move(left)) {}
         bool say_goodbye() noexcept override { return messages.say_goodbye(); }
         bool has_words() const noexcept override { return messages.has_words(); }
         Messages messages;
