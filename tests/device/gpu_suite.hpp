@@ -122,8 +122,8 @@ inline void arena(gpu_communicator& gpus, const reporter& report) {
            "an arena");
 }
 
-// Copies each round's numbers to a tensor, sums it by `call(tensor, stream)` and keeps an element of
-// the sum, all on the stream. The host waits in the call and at the end alone.
+// Copies each round's numbers to a tensor, sums it by `call(tensor, stream)` and keeps an element
+// of the sum, all on the stream. The host waits in the call and at the end alone.
 template <class Call>
 void rounds_on(cudaStream_t stream, gpu_communicator& gpus, const reporter& report, Call call) {
     constexpr std::size_t count = 200'000, rounds = 10;
@@ -153,9 +153,11 @@ inline void default_streams(gpu_communicator& gpus, const reporter& report) {
         rounds_on(stream, gpus, report, [&](const auto& x, cudaStream_t s) {
             gpus.allreduce_async(x.view(), hvd::sum, {.stream = s}).wait(s);
         });
+        std::vector<hvd::device_request> pending;  // their stream waits by itself
         rounds_on(stream, gpus, report, [&](const auto& x, cudaStream_t s) {
-            gpus.allreduce(x.view(), hvd::sum, {.stream = s});
+            pending.push_back(gpus.allreduce_async(x.view(), hvd::sum, {.stream = s}));
         });
+        for (auto& request : pending) request.wait();
         // A call that names no stream comes after the work of both.
         rounds_on(stream, gpus, report,
                   [&](const auto& x, cudaStream_t) { gpus.allreduce(x.view(), hvd::sum); });
@@ -481,7 +483,7 @@ struct promise {
     void (*check)(World&, gpu_communicator&, const reporter&);
 };
 
-// What a healthy communicator promises. The contexts come last: they are those of all before.
+// The promises of a healthy communicator. The contexts come last: they are those of all before.
 template <class World>
 inline constexpr promise<World> promises_of_healthy[] = {
     {"healthy",
