@@ -6,6 +6,7 @@
 // a line that tools/test/gpu_report.py reads.
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -70,6 +71,7 @@ template <class F>
 std::vector<int> ends_of_processes(int ranks, F f) {
     gpus_of_this_machine();
     return device_test::run_forked(ranks, [&](hvd::communicator<device_test::forked>& world) {
+        alarm(200);  // one that hangs is killed, so that the promises behind its own are checked
         take_a_gpu(world.rank(), ranks);
         try {
             f(world, [&](bool right, const char* which) { check(right, which, world); });
