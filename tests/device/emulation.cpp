@@ -11,9 +11,12 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
+#include <string>
 #include <thread>
 
 #include <emulation.hpp>
+
+#include "driver.hpp"
 
 namespace emulation_tests {
 
@@ -650,6 +653,37 @@ TEST_CASE("an input that is written while its call waits for other ranks is told
     REQUIRE(emulation::disagreements().size() == 1);
     CHECK(emulation::disagreements()[0].find("the input of rank 0 was written") !=
           std::string::npos);
+    emulation::reset();
+}
+
+TEST_CASE(
+    "calls make the context of their thread's device, and questions about devices make none") {
+    using device_test::has_context;
+    emulation::reset();
+    const auto contexts = [] {
+        std::string all;
+        for (int device = 0; device < 4; ++device) all += has_context(device) ? '1' : '0';
+        return all;
+    };
+    cudaEvent_t event = nullptr;
+    std::thread([&] {
+        int number = 0;
+        cudaDeviceProp properties{};
+        cudaGetDeviceCount(&number);
+        cudaGetDevice(&number);
+        cudaGetDeviceProperties(&properties, 1);
+        cudaDeviceGetAttribute(&number, cudaDevAttrPageableMemoryAccess, 1);
+        CHECK(contexts() == "0000");
+        cudaSetDevice(2);
+        CHECK(contexts() == "0010");
+        cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    }).join();
+    CHECK(contexts() == "0010");
+    std::thread([&] { cudaEventQuery(event); }).join();
+    CHECK(contexts() == "1010");
+    CHECK_THROWS(has_context(4));
+    CHECK(device_test::driver_function("cuCtxCreate") == nullptr);
+    cudaEventDestroy(event);
     emulation::reset();
 }
 

@@ -5,11 +5,15 @@
 // Parts of the program for a machine with GPUs run in forked processes. Each part says what held in
 // a line that tools/test/gpu_report.py reads.
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,6 +46,7 @@ inline int gpus_of_this_machine() {
 inline void take_a_gpu(int rank, int ranks) {
     const int gpus = gpus_of_this_machine();
     setenv("NCCL_DEBUG", "WARN", 0);
+    setenv("CUDA_MODULE_LOADING", "LAZY", 1);  // a kernel is loaded at its first launch
     if (ranks > gpus) {
         for (const auto& [name, value] : {std::pair{"NCCL_SOCKET_IFNAME", "lo"},
                                           {"NCCL_IB_DISABLE", "1"},
@@ -61,28 +66,53 @@ inline bool say(const char* what, int ranks, bool right) {
     return right;
 }
 
-// Runs f in forked processes. Returns true if each ends as it should: with 0, or killed by
-// SIGKILL where the last one is.
+// Runs f in forked processes, and returns their statuses: 0 if nothing was wrong.
+template <class F>
+std::vector<int> ends_of_processes(int ranks, F f) {
+    gpus_of_this_machine();
+    return device_test::run_forked(ranks, [&](hvd::communicator<device_test::forked>& world) {
+        alarm(200);  // one that hangs is killed, so that the promises behind its own are checked
+        take_a_gpu(world.rank(), ranks);
+        try {
+            f(world, [&](bool right, const char* which) { check(right, which, world); });
+        } catch (const std::exception& e) {
+            std::fprintf(stderr, "rank %d of %d: %s\n", world.rank(), ranks, e.what());
+            ++failures;
+        }
+        return failures == 0 ? 0 : 1;
+    });
+}
+
+// Returns true if each process ends as it should: with 0, or killed by SIGKILL where the last one
+// is.
 template <class F>
 bool right_on_processes(const char* what, int ranks, bool last_is_killed, F f) {
-    gpus_of_this_machine();
-    const std::vector<int> ends =
-        device_test::run_forked(ranks, [&](hvd::communicator<device_test::forked>& world) {
-            take_a_gpu(world.rank(), ranks);
-            try {
-                f(world, [&](bool right, const char* which) { check(right, which, world); });
-            } catch (const std::exception& e) {
-                std::fprintf(stderr, "rank %d of %d: %s\n", world.rank(), ranks, e.what());
-                ++failures;
-            }
-            return failures == 0 ? 0 : 1;
-        });
+    const std::vector<int> ends = ends_of_processes(ranks, f);
     bool right = true;
     for (int rank = 0; rank < ranks; ++rank)
         right = right && ends[std::size_t(rank)] ==
                              (last_is_killed && rank == ranks - 1 ? 128 + SIGKILL : 0);
     return say(what, ranks, right);
 }
+
+// The number of ranks for which each of several promises holds. It is shared with children.
+class held_promises {
+public:
+    explicit held_promises(std::size_t count) : bytes_(count * sizeof(std::atomic<int>)) {
+        void* const memory =
+            mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) throw std::bad_alloc();
+        ranks_ = static_cast<std::atomic<int>*>(memory);
+    }
+    held_promises(const held_promises&) = delete;
+    ~held_promises() { munmap(ranks_, bytes_); }
+
+    std::atomic<int>& operator[](std::size_t i) { return ranks_[i]; }
+
+private:
+    std::size_t bytes_;
+    std::atomic<int>* ranks_;
+};
 
 // Runs f in a process of its own, which alone uses CUDA.
 template <class F>

@@ -6,9 +6,12 @@
 
 #include <chrono>
 #include <csignal>
+#include <string_view>
+#include <utility>
 
 #include <hvd/threads.hpp>
 
+#include "gpu_first_launches.hpp"
 #include "gpu_forked.hpp"
 #include "gpu_suite.hpp"
 #include "reference.hpp"
@@ -54,10 +57,28 @@ void staged_by_threads() {
         });
 }
 
-bool right_on(int ranks) {
-    bool right = right_on_processes("healthy", ranks, false, [](auto& world, const auto& report) {
-        gpu_suite::healthy(world, report);
+// The promises of a healthy communicator are checked in the same processes. One holds if it does so
+// on every rank, and the first one if the processes end well, too.
+bool right_healthy(int ranks) {
+    const auto& promises = gpu_suite::promises_of_healthy<hvd::communicator<device_test::forked>>;
+    held_promises held(std::size(promises));
+    const auto ends = ends_of_processes(ranks, [&](auto& world, const auto& report) {
+        int before = 0;
+        gpu_suite::healthy(world, report, [&](std::size_t i) {
+            if (failures == std::exchange(before, failures)) ++held[i];
+        });
     });
+    bool all = true;
+    for (std::size_t i = 0; i < std::size(promises); ++i) all &= held[i] == ranks;
+    const bool end_well = !all || ends == std::vector<int>(std::size_t(ranks), 0);
+    for (std::size_t i = 0; i < std::size(promises); ++i)
+        if (gpus_of_this_machine() > 1 || std::string_view(promises[i].name) != "contexts")
+            say(promises[i].name, ranks, held[i] == ranks && (i > 0 || end_well));
+    return all && end_well;
+}
+
+bool right_on(int ranks) {
+    bool right = right_healthy(ranks);
     right &= right_on_processes("abort", ranks, false, [](auto& world, const auto& report) {
         gpu_suite::abort(world, report);
     });
@@ -80,6 +101,18 @@ bool right_on(int ranks) {
         right_on_processes("timeout beside a free, the host waits", ranks, false, beside(false));
     right &=
         right_on_processes("timeout beside a free, a stream waits", ranks, false, beside(true));
+    right &= right_on_processes(
+        "timeout beside ends", ranks, false,
+        [](auto& world, const auto& report) { gpu_suite::timeout_beside_ends(world, report); });
+    right &= right_on_processes(
+        "first launches", ranks, false,
+        [](auto& world, const auto& report) { gpu_suite::first_launches(world, report); });
+    right &= right_on_processes(
+        "memory after an error", ranks, false,
+        [](auto& world, const auto& report) { gpu_suite::memory_after_an_error(world, report); });
+    right &= right_on_processes("shrink", ranks, false, [](auto& world, const auto& report) {
+        gpu_suite::shrunk(world, report);
+    });
     right &= right_on_processes("a killed rank", ranks, true, [](auto& world, const auto& report) {
         gpu_suite::lost_rank(world, [] { kill(getpid(), SIGKILL); }, report);
     });
@@ -89,6 +122,7 @@ bool right_on(int ranks) {
 }  // namespace
 
 bool suite() {
+    if (gpus_of_this_machine() < 2) std::printf("contexts: not shown: it needs two GPUs\n");
     bool right = right_in_a_process("staged", 3, staged_by_threads);
     for (int ranks = 1; ranks <= 4; ++ranks) right &= right_on(ranks);
     return right;

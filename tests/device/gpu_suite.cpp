@@ -3,9 +3,8 @@
 // The checks of the GPU suite run on threads over the emulation, too, so that they are right before
 // there is a GPU. gpu.cpp runs them in processes.
 
-#include "gpu_suite.hpp"
-
 #include "forked.hpp"
+#include "gpu_first_launches.hpp"
 #include "support.hpp"
 
 namespace gpu_suite_tests {
@@ -44,7 +43,9 @@ TEST_CASE("forked processes are ranks of a host communicator") {
 }
 
 TEST_CASE("a healthy communicator") {
-    on_worlds(1, [](auto& world, const auto& report) { gpu_suite::healthy(world, report); });
+    on_worlds(1, [](auto& world, const auto& report) {
+        gpu_suite::healthy(world, report, [](std::size_t) {});
+    });
 }
 
 TEST_CASE("a graph after an error") {
@@ -63,6 +64,30 @@ TEST_CASE("a rank that leaves out a call that a stream waits for, or beside whic
         for (const bool by_stream : {false, true})
             gpu_suite::timeout_beside_a_free(world, by_stream, report);
     });
+}
+
+TEST_CASE("a rank that leaves out a call, beside which a plan and a communicator end") {
+    on_worlds(
+        2, [](auto& world, const auto& report) { gpu_suite::timeout_beside_ends(world, report); });
+}
+
+TEST_CASE("kernels that are launched first beside a call that waits") {
+    emulation::unload_kernels();
+    on_worlds(2, [](auto& world, const auto& report) {
+        gpu_suite::first_launches(world, report);
+        world.barrier();
+        emulation::unload_kernels();
+    });
+}
+
+TEST_CASE("memory that ends on one rank while the calls of the others go on") {
+    on_worlds(2, [](auto& world, const auto& report) {
+        gpu_suite::memory_after_an_error(world, report);
+    });
+}
+
+TEST_CASE("ranks that go on without one that lives") {
+    on_worlds(2, [](auto& world, const auto& report) { gpu_suite::shrunk(world, report); });
 }
 
 TEST_CASE("abort") {

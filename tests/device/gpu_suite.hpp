@@ -5,9 +5,13 @@
 // communicator<nccl> as its users make and use it: from the host communicator `world`, which is of
 // forked processes on a real GPU, and of threads on the emulation. Each rank reports what is wrong.
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +19,7 @@
 #include <hvd/engine_device.hpp>
 #include <hvd/nccl.hpp>
 
+#include "driver.hpp"
 #include "peer_error.hpp"
 #include "tensor.hpp"
 
@@ -115,6 +120,48 @@ inline void arena(gpu_communicator& gpus, const reporter& report) {
     cudaMemcpy(&got, y.data() + 23, sizeof got, cudaMemcpyDeviceToHost);
     report(got == float(gpus.size() * (gpus.size() + 1) / 2) && plan.packed_bytes() == 0,
            "an arena");
+}
+
+// Copies each round's numbers to a tensor, sums it by `call(tensor, stream)` and keeps an element
+// of the sum, all on the stream. The host waits in the call and at the end alone.
+template <class Call>
+void rounds_on(cudaStream_t stream, gpu_communicator& gpus, const reporter& report, Call call) {
+    constexpr std::size_t count = 200'000, rounds = 10;
+    const tensor<float> x(std::vector<float>(count, 0.0f)), kept(std::vector<float>(rounds, 0.0f));
+    std::vector<float> mine(rounds * count), expected;
+    for (std::size_t i = 0; i < rounds; ++i) {
+        for (std::size_t j = 0; j < count; ++j)
+            mine[i * count + j] = float(i + 1) * float(gpus.rank() + 1);
+        expected.push_back(float(i + 1) * float(gpus.size() * (gpus.size() + 1) / 2));
+    }
+    const tensor<float> all(mine);
+    cudaStreamSynchronize(nullptr);
+    for (std::size_t i = 0; i < rounds; ++i) {
+        cudaMemcpyAsync(x.data(), all.data() + i * count, count * sizeof(float),
+                        cudaMemcpyDeviceToDevice, stream);
+        call(x, stream);
+        cudaMemcpyAsync(kept.data() + i, x.data() + count - 1, sizeof(float),
+                        cudaMemcpyDeviceToDevice, stream);
+    }
+    cudaStreamSynchronize(stream);
+    report(kept.values() == expected, "rounds on a default stream");
+}
+
+// The legacy default stream, by both of its names, and that of the thread.
+inline void default_streams(gpu_communicator& gpus, const reporter& report) {
+    for (const cudaStream_t stream : {cudaStream_t{}, cudaStreamLegacy, cudaStreamPerThread}) {
+        rounds_on(stream, gpus, report, [&](const auto& x, cudaStream_t s) {
+            gpus.allreduce_async(x.view(), hvd::sum, {.stream = s}).wait(s);
+        });
+        std::vector<hvd::device_request> pending;  // their stream waits by itself
+        rounds_on(stream, gpus, report, [&](const auto& x, cudaStream_t s) {
+            pending.push_back(gpus.allreduce_async(x.view(), hvd::sum, {.stream = s}));
+        });
+        for (auto& request : pending) request.wait();
+        // A call that names no stream comes after the work of both.
+        rounds_on(stream, gpus, report,
+                  [&](const auto& x, cudaStream_t) { gpus.allreduce(x.view(), hvd::sum); });
+    }
 }
 
 // Sums `rank + 1` over a part of the ranks of `whole`.
@@ -225,6 +272,64 @@ void timeout_beside_a_free(World& world, bool by_stream, const reporter& report)
     cudaStreamDestroy(stream);
 }
 
+// The last rank leaves out a call. Meanwhile a plan ends on the others, and a communicator, whose
+// memory CUDA frees when the device has nothing to do any more.
+template <class World>
+void timeout_beside_ends(World& world, const reporter& report) {
+    gpu_communicator gpus(world, {.timeout = std::chrono::seconds(2)});
+    std::optional<gpu_communicator> other(std::in_place, world, patient);
+    const tensor<float> x{1}, a{1}, b{2};
+    auto plan = other->plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum);
+    plan.run();
+    gpus.allreduce(x.view(), hvd::sum);
+    world.barrier();
+    if (gpus.rank() + 1 < gpus.size()) {
+        auto request = gpus.allreduce_async(x.view(), hvd::sum);
+        plan = {};
+        other.reset();
+        report(!peer_error_of([&] { request.wait(); }).empty(),
+               "a timeout holds while a plan and a communicator end");
+    }
+    world.barrier();
+}
+
+// The last rank gives the communicator up, and ends what NCCL had registered of it, while the calls
+// of the others go on. These may end with garbage, but no GPU fails.
+template <class World>
+void memory_after_an_error(World& world, const reporter& report) {
+    constexpr std::size_t count = 500'000;
+    std::optional<gpu_communicator> gpus(
+        std::in_place, world, hvd::communicator_options{.timeout = std::chrono::seconds(2)});
+    const bool ends_first = gpus->rank() + 1 == gpus->size();
+    std::optional<tensor<float>> pool(std::in_place, std::vector<float>(count, 1.0f));
+    const tensor<float> a{1}, b{2};
+    auto registered = gpus->register_memory(pool->view());
+    auto plan = gpus->plan_allreduce(hvd::fuse(a.view(), b.view()), hvd::sum);
+    std::optional<hvd::device_arena> arena(std::in_place, *gpus, count * sizeof(float));
+    const auto x = arena->tensor<float>(hvd::shape(count));
+    cudaMemcpy(x.data(), pool->data(), count * sizeof(float), cudaMemcpyDeviceToDevice);
+    const auto call_all = [&] {
+        gpus->allreduce(x, hvd::max);
+        gpus->allreduce(pool->view(), hvd::max);
+        plan.run();
+    };
+    call_all();
+    world.barrier();
+    if (ends_first) gpus->abort();
+    else static_cast<void>(peer_error_of(call_all));
+    plan = {};
+    arena.reset();
+    registered = {};
+    const tensor<float> next(std::vector<float>(count, -1.0f));  // maybe in the same place
+    world.barrier();  // every rank has given its calls up: the memory of the caller may end now
+    pool.reset();
+    gpus.reset();
+    report(cudaDeviceSynchronize() == cudaSuccess, "a GPU whose peers have freed memory");
+    gpu_communicator later(world, patient);
+    later.allreduce(next.view(), hvd::sum);
+    report(next.values()[count - 1] == -float(world.size()), "the next communicator");
+}
+
 // A stream that waits for a call without the last rank goes on after the timeout.
 template <class World>
 void timeout_of_a_stream(World& world, const reporter& report) {
@@ -301,6 +406,25 @@ void lost_rank(World& world, const std::function<void()>& leave, const reporter&
     sum_over(rest, r, float((n - 1) * n / 2), report, "a shrunk communicator");
 }
 
+// The ranks go on without the last one, which lives.
+template <class World>
+void shrunk(World& world, const reporter& report) {
+    gpu_communicator gpus(world, patient);
+    const int n = gpus.size(), r = gpus.rank();
+    const tensor<float> x{1};
+    gpus.allreduce(x.view(), hvd::sum);
+    if (r + 1 < n) {
+        gpu_communicator rest = gpus.shrink({n - 1});
+        report(rest.size() == n - 1 && rest.rank() == r, "the ranks that go on");
+        sum_over(rest, r, float((n - 1) * n / 2), report, "their sum");
+        arena(rest, report);
+        gpu_communicator last = rest.split(r % 2, r);
+        sum_over(last, 0, float((n - 1 - r % 2 + 1) / 2), report, "a part of them");
+    }
+    world.barrier();
+    if (r + 1 == n) gpus.abort();
+}
+
 // An engine with tensors of the host and of the device, in another order on each rank.
 template <class World>
 void named(World& world, gpu_communicator& gpus, const reporter& report) {
@@ -336,24 +460,66 @@ void named(World& world, gpu_communicator& gpus, const reporter& report) {
     cudaStreamDestroy(stream);
 }
 
-// All that a healthy communicator does.
+// All threads of this process have used the devices of its ranks alone.
 template <class World>
-void healthy(World& world, const reporter& report) {
+void contexts(World& world, const reporter& report) {
+    const int mine[] = {int(getpid()), hvd::detail::device_of_this_thread(0)};
+    std::vector<int> all(2 * std::size_t(world.size()));
+    world.allgather(mine, hvd::into(all));
+    std::set<int> own;
+    for (std::size_t i = 0; i < all.size(); i += 2)
+        if (all[i] == mine[0]) own.insert(all[i + 1]);
+    int devices = 0;
+    cudaGetDeviceCount(&devices);
+    for (int device = 0; device < devices; ++device)
+        report(device_test::has_context(device) == own.contains(device),
+               own.contains(device) ? "a context of the rank's device"
+                                    : "no context of another device");
+}
+
+template <class World>
+struct promise {
+    const char* name;
+    void (*check)(World&, gpu_communicator&, const reporter&);
+};
+
+// The promises of a healthy communicator. The contexts come last: they are those of all before.
+template <class World>
+inline constexpr promise<World> promises_of_healthy[] = {
+    {"healthy",
+     [](World&, gpu_communicator& gpus, const reporter& report) {
+         for (const std::size_t count : {std::size_t(1), std::size_t(1001), std::size_t(300'000)}) {
+             reductions<float>(gpus, count, report);
+             reductions<hvd::bfloat16>(gpus, count, report);
+             reductions<hvd::float16>(gpus, count, report);
+         }
+         movements(gpus, report);
+     }},
+    {"plans", [](World&, gpu_communicator& gpus, const reporter& report) { plans(gpus, report); }},
+    {"graph", [](World&, gpu_communicator& gpus, const reporter& report) { graph(gpus, report); }},
+    {"arena", [](World&, gpu_communicator& gpus, const reporter& report) { arena(gpus, report); }},
+    {"split", [](World&, gpu_communicator& gpus, const reporter& report) { parts(gpus, report); }},
+    {"engine", [](World& world, gpu_communicator& gpus,
+                  const reporter& report) { named(world, gpus, report); }},
+    {"default streams",
+     [](World&, gpu_communicator& gpus, const reporter& report) { default_streams(gpus, report); }},
+    {"errors of the caller", [](World&, gpu_communicator& gpus,
+                                const reporter& report) { errors_of_the_caller(gpus, report); }},
+    {"capture of the caller", [](World&, gpu_communicator& gpus,
+                                 const reporter& report) { capture_of_the_caller(gpus, report); }},
+    {"contexts",
+     [](World& world, gpu_communicator&, const reporter& report) { contexts(world, report); }},
+};
+
+// Calls end_of(i) when the ranks have checked the i-th promise.
+template <class World, class End>
+void healthy(World& world, const reporter& report, End end_of) {
     hvd::pin_device(world, {.share = true});
     gpu_communicator gpus(world, patient);
-    for (const std::size_t count : {std::size_t(1), std::size_t(1001), std::size_t(300'000)}) {
-        reductions<float>(gpus, count, report);
-        reductions<hvd::bfloat16>(gpus, count, report);
-        reductions<hvd::float16>(gpus, count, report);
+    for (std::size_t i = 0; const auto& promise : promises_of_healthy<World>) {
+        promise.check(world, gpus, report);
+        end_of(i++);
     }
-    movements(gpus, report);
-    plans(gpus, report);
-    graph(gpus, report);
-    arena(gpus, report);
-    parts(gpus, report);
-    named(world, gpus, report);
-    errors_of_the_caller(gpus, report);
-    capture_of_the_caller(gpus, report);
     gpus.barrier();
 }
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPDX-FileCopyrightText: The hvd authors
+#include <unistd.h>
+
+#include <array>
 #include <atomic>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "emulation.hpp"
@@ -10,9 +14,12 @@ namespace {
 
 constexpr int devices = 4;
 thread_local int current_device = 0;
-thread_local std::set<int> made_current;
-std::atomic<int> most_made_current = 0;
+thread_local std::set<int> used;
+std::atomic<int> most_used = 0;
 int only_visible = -1;
+
+// The devices on which this process has a context. A child of fork() has none of its parent's.
+std::array<std::atomic<pid_t>, devices> has_context{};
 
 int visible_devices() { return only_visible < 0 ? devices : 1; }
 
@@ -22,7 +29,19 @@ int in_machine(int device) { return only_visible < 0 ? device : only_visible; }
 }  // namespace
 
 int emulation::device_of_this_thread() { return current_device; }
-int emulation::most_devices_of_a_thread() { return most_made_current; }
+int emulation::most_devices_of_a_thread() { return most_used; }
+
+void emulation::use_context() {
+    has_context[std::size_t(current_device)] = getpid();
+    if (!used.insert(current_device).second) return;
+    const int own = int(used.size());
+    int most = most_used;
+    while (most < own && !most_used.compare_exchange_weak(most, own)) continue;
+}
+
+void emulation::forget_contexts() {
+    for (auto& context : has_context) context = 0;
+}
 void emulation::see_only(int device) { only_visible = device; }
 
 // Every thread has its own.
@@ -48,10 +67,7 @@ cudaError_t cudaSetDevice(int device) {
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     if (device < 0 || device >= visible_devices()) return emulation::failed(cudaErrorInvalidDevice);
     current_device = device;
-    made_current.insert(device);
-    const int own = int(made_current.size());
-    int most = most_made_current;
-    while (most < own && !most_made_current.compare_exchange_weak(most, own)) continue;
+    emulation::use_context();
     return cudaSuccess;
 }
 
@@ -80,6 +96,26 @@ cudaError_t cudaGetDeviceCount(int* count) {
     *count = 0;
     if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
     *count = visible_devices();
+    return cudaSuccess;
+}
+
+// The results are those of the driver's own type.
+static int state_of_primary_context(int device, unsigned* flags, int* is_active) {
+    constexpr int invalid_device = 101;
+    if (device < 0 || device >= visible_devices()) return invalid_device;
+    *flags = 0;
+    *is_active = has_context[std::size_t(device)] == getpid();
+    return 0;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+    if (const int code = emulation::faulted(__func__)) return cudaError_t(code);
+    const bool is_known = std::string_view(symbol) == "cuDevicePrimaryCtxGetState";
+    *function = is_known ? reinterpret_cast<void*>(&state_of_primary_context) : nullptr;
+    if (found != nullptr)
+        *found = is_known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
 }
 

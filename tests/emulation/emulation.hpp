@@ -68,7 +68,7 @@ void see_only(int device);
 // Returns how often a function was called.
 int calls_of(const std::string& function);
 
-// Returns the largest number of devices that one thread has made current.
+// Returns the largest number of devices of which one thread has used, and so made, the context.
 int most_devices_of_a_thread();
 
 // Streams that a process makes from now on share so many queues of each device, whose work runs in
@@ -123,6 +123,8 @@ int unsafe(const char* function);
 cudaError_t refused(cudaStream_t stream);
 cudaError_t refused_in_capture(cudaStream_t stream);  // for a wait by the host
 cudaStream_t resolved(cudaStream_t stream);           // the default streams of this thread
+void use_context();                                   // of the current device
+void forget_contexts();                               // which reset() does
 int& last_error();                                    // of this thread, until cudaGetLastError
 cudaError_t failed(cudaError_t code);                 // remembers an error as the last one
 int device_of_this_thread();

@@ -42,6 +42,12 @@ bool belongs_to_thread(std::string_view function) {
            function == "cudaThreadExchangeStreamCaptureMode";
 }
 
+// Calls that ask about devices, or about the driver.
+bool asks(std::string_view function) {
+    return function == "cudaGetDeviceCount" || function == "cudaGetDeviceProperties" ||
+           function == "cudaDeviceGetAttribute" || function == "cudaGetDriverEntryPointByVersion";
+}
+
 void sleep_milliseconds(int time) {
     if (time > 0) std::this_thread::sleep_for(std::chrono::milliseconds(time));
 }
@@ -74,7 +80,10 @@ void emulation::kill_process(const std::string& function, int k) { fail(function
 
 int emulation::faulted(const char* function) {
     const bool is_cuda = !std::string_view(function).starts_with("nccl");
-    if (is_cuda && !belongs_to_thread(function)) pass_context();
+    if (is_cuda && !belongs_to_thread(function)) {
+        pass_context();
+        if (!asks(function)) use_context();
+    }
     const std::lock_guard lock(mutex);
     const auto since = versions.find(function);
     if (since != versions.end() && version() < since->second)
@@ -114,6 +123,7 @@ void forget_disagreements();
 
 void reset() {
     forget_disagreements();
+    forget_contexts();
     const std::lock_guard lock(mutex);
     counts.clear();
     faults.clear();

@@ -53,6 +53,7 @@ class Report(unittest.TestCase):
     def test_it_knows_every_part_of_the_programs(self):
         program = "\n".join(path.read_text() for path in [*(ROOT / "tests/device").glob("gpu*.cpp"), ROOT / "tests/interop/torch_on_a_gpu.cpp"])
         said = set(re.findall(r'(?:right_on_processes|right_in_a_process|say|play|end)\(\s*"([^"]+)"', program)) | set(re.findall(r'\{"(elastic, [^"]+)"', program))
+        said |= set(re.findall(r'\{"([^"]+)",\s*\[\]\(World', (ROOT / "tests/device/gpu_suite.hpp").read_text()))
         said |= {f"compute-sanitizer {tool}" for tool in ("memcheck", "racecheck")}
         self.assertEqual(said, set(gpu_report.PROMISES))
 

@@ -15,14 +15,26 @@ RANKS = range(1, 5)
 KILLED = "`elastic::run<hvd::nccl>` goes on when a process is killed by SIGKILL {}, the last one or the coordinator; alone, from its files"
 # By the name in those lines.
 PROMISES = {
-    "healthy": "sums, means, maxima, movements, packed and cast plans, a captured plan that is replayed, an arena, parts of a communicator, an engine; the caller's "
-               "errors and captures stay as they are",
+    "healthy": "sums, means, maxima, movements of every kind",
+    "plans": "packed and cast plans",
+    "graph": "a captured plan is replayed",
+    "arena": "an arena, whose plans copy nothing",
+    "split": "`split`, `subset` and `local`",
+    "engine": "an engine with tensors of the host and of the device, and `join`",
+    "default streams": "calls on the legacy default stream and on that of the thread are ordered with their work, and calls that name none come after both",
+    "errors of the caller": "an error that the caller has not looked at stays, and gives nothing up",
+    "capture of the caller": "a capture that the caller has begun goes on beside calls",
+    "contexts": "a process has a context on the GPU of its communicator alone, after communicators, plans, an engine and a watcher",
+    "shrink": "`shrink` without a rank that lives, and parts of what it makes",
     "graph after an error": "a given-up communicator with a captured plan ends, and the next one is captured",
     "abort": "`abort()` ends the calls of a rank",
     "timeout": "a call without one rank ends at its timeout, and the communicator refuses further ones",
     "timeout of a stream": "a stream that waits for such a call goes on after its timeout",
     "timeout beside a free, the host waits": "the timeout holds while another thread of the process frees memory",
     "timeout beside a free, a stream waits": "also if only a stream waits",
+    "timeout beside ends": "also while a plan and another communicator of the process end",
+    "first launches": "all kernels are loaded when a communicator is made: no first launch waits for a call whose peers are late",
+    "memory after an error": "a rank that gives up ends arenas, plans and registrations beside the calls of others, and no GPU fails",
     "a killed rank": "a rank that is killed is noticed, and the others go on without it",
     "staged": "`staged<threads>` against a serial reference",
     "elastic, killed before a call": KILLED.format("before a call"),

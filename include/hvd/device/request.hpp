@@ -162,7 +162,7 @@ private:
     detail::cuda_event done_;
     const char* label_ = "";
     detail::time_point limit_ = detail::never;
-    std::shared_ptr<const void> used_;               // memory of the call
+    std::shared_ptr<const void> used_;  // memory of the call
     // If it has a callback: it has the event, and keeps the failure while its catcher reads it.
     std::shared_ptr<detail::watched_call> watched_;
     detail::open_call open_;
