@@ -163,26 +163,28 @@ void get_signal_after(std::chrono::milliseconds time, int signal) {
     _exit(0);
 }
 
-// Ranks show each other their headers, then their tensors. The last one is stopped between the two,
-// and the others behind both. It goes on, reads what they sent, and is killed. Then they go on, and
-// do not find its tensor any more.
+// Before ranks read each other's tensors they meet twice, and show where these lie. By signals they
+// take turns until the last one has read all, and is killed. Then the others go on, and do not find
+// its tensor any more.
 void is_killed_when_it_has_all(int& argc, char**& argv) {
     go_on_in_a_child();
     hvd::mpi_environment environment(argc, argv);
     auto comm = communicator::world(options);
     work(comm, 10);
-    const std::vector<float> x(100000 * std::size_t(comm.size()), 1);
+    const std::vector<float> x(100000, 1);
     if (fails(comm)) {
-        get_signal_after(200ms, SIGSTOP);
-        get_signal_after(1200ms, SIGCONT);
-        get_signal_after(1700ms, SIGKILL);
+        get_signal_after(900ms, SIGSTOP);
+        get_signal_after(2100ms, SIGCONT);
+        get_signal_after(2700ms, SIGKILL);
+        std::this_thread::sleep_for(600ms);
     } else {
-        get_signal_after(800ms, SIGSTOP);
-        get_signal_after(2200ms, SIGCONT);
-        std::this_thread::sleep_for(400ms);
+        get_signal_after(300ms, SIGSTOP);
+        get_signal_after(1300ms, SIGCONT);
+        get_signal_after(1700ms, SIGSTOP);
+        get_signal_after(3200ms, SIGCONT);
     }
-    std::vector<float> all(x.size());
-    expect_peer_error(comm, [&] { comm.alltoall(x, hvd::into(all)); });
+    std::vector<float> all(x.size() * std::size_t(comm.size()));
+    expect_peer_error(comm, [&] { comm.allgather(x, hvd::into(all)); });
     std::_Exit(0);
 }
 
