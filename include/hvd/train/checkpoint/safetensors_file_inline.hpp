@@ -75,8 +75,8 @@ public:
             refuse_file(path_, "not a safetensors file: its header is no JSON object");
         return json::parse(
             text,
-            [this](int depth, json::parse_event_t event, const json& value) {
-                look(depth, event, value);
+            [this](int depth, event what, const json& value) {
+                look(depth, what, value);
                 return true;
             },
             false);
