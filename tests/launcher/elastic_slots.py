@@ -165,8 +165,10 @@ class Slots(ElasticTest):
         self.assertEqual(ended.returncode, 0, ended.stderr)
 
     def test_a_failure_that_a_job_has_survived_is_not_the_reason_for_its_end(self):
-        ended = self.run_elastic("-np", 2, "--min-np", 1, "--blacklist-cooldown-range", 1000, 2000, "sh", "-c",
-                                 "[ $HVD_RANK = 1 ] && exit 9\nwhile ! grep -q failed log; do sleep 0.01; done\nexit 5")
+        # hvdrun has gone on with the job when it passes on what a rank writes after the failure.
+        ended = self.run_elastic("-np", 2, "--min-np", 1, "--blacklist-cooldown-range", 1000, 2000, "--output-filename", "out", "sh", "-c",
+                                 '[ $HVD_RANK = 1 ] && exit 9\nwhile ! grep -q \'"failed", "rank": 1\' log; do sleep 0.01; done\necho seen\n'
+                                 "while ! grep -rq seen out; do sleep 0.01; done\nexit 5")
         self.assertEqual(ended.returncode, 5, ended.stderr)
         self.assertRegex(ended.stderr, r"(?m)^hvdrun: rank 0 on localhost failed with exit code 5, ")
 
