@@ -84,6 +84,7 @@ private:
     void note_job_end(double at);
     void judge(const rank& ended);
     std::string failure_of(const rank& one) const;
+    failed_rank failed_of(const rank& one) const;
     std::string why_ended(const rank& one) const;
 
     // The end of the job.

@@ -77,6 +77,8 @@ void job::note_end(const rank& one) {
                         {"why", why_ended(one)}});
     last_event_ = "rank " + std::to_string(one.where().rank) + ": " + one.how().description();
     epochs_.note_end(one.where().rank, one.ended_at(), why_ended(one), was_ended);
+    // An epoch that is noted next may be without this rank.
+    if (!was_ended && one.how().is_failure()) missing_.push_back(failed_of(one));
 }
 
 void job::note(const job_event& one) {
@@ -179,14 +181,17 @@ void job::judge(const rank& ended) {
     if (slots_.is_closed()) meeting_place_->expect(slots_.living());
     if (slots_.is_closed() && !was_closed) ended_early_ = name_of(ended.where());
     if (how != process_end::by_failure) return;
-    const failed_rank failed = {ended.how().exit_code(), ended.ended_at(), failure_of(ended)};
-    missing_.push_back(failed);
+    const failed_rank failed = failed_of(ended);
     if (!was_closed) {
         failed_.push_back(failed);
     } else if (epochs_.takes_part(slot) && exit_code_ == 0) {
         exit_code_ = failed.exit_code;
         why_ = failed.text;
     }
+}
+
+job::failed_rank job::failed_of(const rank& one) const {
+    return {one.how().exit_code(), one.ended_at(), failure_of(one)};
 }
 
 std::string job::failure_of(const rank& one) const {

@@ -10,6 +10,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -40,6 +41,13 @@ def stop(number, _):
 
 def too_long(*_):
     raise Broken(f"the stage took longer than {STAGE_LIMIT} s", None)
+
+
+def keep_folder_of_open_mpi():
+    """Jobs of Open MPI share a folder. The last one would remove it, maybe while the next one makes its own folder in it: it stays while something is there."""
+    shared = pathlib.Path(tempfile.gettempdir()) / f"ompi.{os.uname().nodename.split('.')[0]}.{os.getuid()}"
+    shared.mkdir(mode=0o700, exist_ok=True)
+    (shared / "kept").mkdir(exist_ok=True)
 
 
 class Made:
@@ -122,6 +130,7 @@ class Run:
         self.ahead = Ahead([], self.make, self.jobs)
         self.ready = {}  # build folders that are configured
         (ROOT / "build").mkdir(exist_ok=True)
+        keep_folder_of_open_mpi()
 
     # ---- what a stage is made of --------------------------------------------------------------------------------------
 
