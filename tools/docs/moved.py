@@ -28,7 +28,7 @@ SECTIONS = [
     ("docs/internals.md", "docs/reference/code.md", "words"),
     ("docs/launching.md", "docs/reference/hvdrun.md", "horovods-options settings"),
     ("docs/questions.md", "docs/reference/hvd_info.md", "what-horovods-page-on-troubleshooting-has"),
-    ("docs/scaling.md", "docs/log/scaling.md", "beside-real-cables calls-overlap-hierarchy efficiency messages"),
+    ("docs/scaling.md", "docs/log/scaling.md", "beside-real-cables calls-overlap-hierarchy efficiency messages what-is-simulated"),
     ("docs/training.md", "docs/log/training.md", "the-figures-of-the-cnn"),
     ("docs/reference/tuning.md", "docs/observing.md", "a-timeline"),
     ("docs/reference/tuning.md", "docs/reference/settings.md", "every-setting horovods-variables"),
