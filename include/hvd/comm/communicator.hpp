@@ -131,15 +131,9 @@ public:
     /// The same with options of the backend's own, such as `tcp_options`. **Collective**.
     /// @snippet tests/docs/snippets.cpp tcp_options
     template <class Own>
-        requires requires(const Own& own, const communicator_options& options) {
-            endpoint_type::world(own, options);
-        }
     [[nodiscard("hvd: a communicator ends with its object")]] static communicator world(
-        const Own& own, const communicator_options& options = {}) {
-        communicator made(endpoint_type::world(own, options), options);
-        detail::tell_unread_variables(made.rank());
-        return made;
-    }
+        const Own& own, const communicator_options& options = {})
+        requires requires { endpoint_type::world(own, options); };
 
     /// Makes a communicator of this rank alone. Only `hvd::threads` and the policies around it have
     /// it.
@@ -187,10 +181,7 @@ public:
     /// @throws hvd::peer_error if another rank could not make it.
     /// @snippet tests/docs/snippets.cpp duplicate
     [[nodiscard("hvd: a communicator ends with its object")]] communicator duplicate()
-        requires splittable_endpoint<endpoint_type>
-    {
-        return detail::duplicate(*this);
-    }
+        requires splittable_endpoint<endpoint_type>;
 
     /// Makes a communicator of the ranks of this node, in order. **Collective**.
     [[nodiscard("hvd: a communicator ends with its object")]] communicator local()
@@ -215,10 +206,7 @@ public:
     /// another rank could not make it.
     [[nodiscard("hvd: a communicator ends with its object")]] communicator subset(
         std::span<const int> ranks)
-        requires splittable_endpoint<endpoint_type>
-    {
-        return detail::subset(*this, ranks);
-    }
+        requires splittable_endpoint<endpoint_type>;
     [[nodiscard("hvd: a communicator ends with its object")]] communicator subset(
         std::initializer_list<int> ranks)
         requires splittable_endpoint<endpoint_type>
@@ -230,10 +218,7 @@ public:
     /// for a negative colour. **Collective**.
     [[nodiscard("hvd: a communicator ends with its object")]] communicator split(int color,
                                                                                  int key = 0)
-        requires splittable_endpoint<endpoint_type>
-    {
-        return detail::split(*this, color, key);
-    }
+        requires splittable_endpoint<endpoint_type>;
 
     /// The backend's own handle (`MPI_Comm`). It lives as long as the communicator.
     auto native_handle() const
@@ -333,11 +318,7 @@ private:
                                        " is not a rank of this communicator of size ", size()));
     }
 
-    communicator among(const char* name, const std::vector<int>& ranks) {
-        auto& own = detail::access::session_of(*this);
-        detail::agree(own, detail::agreement_header(name), detail::never);
-        return detail::make_subset(*this, name, own.next_context(), [&] { return ranks; });
-    }
+    communicator among(const char* name, const std::vector<int>& ranks);
 
     // Ends a communicator that other ranks do not have.
     void discard() noexcept {
@@ -367,8 +348,9 @@ template <class Handle>
 communicator(const Handle&, borrow_t, const communicator_options& = {})
     -> communicator<detail::backend_not_named>;
 
-// Neither is inline. Everything behind a communicator is compiled with them. A program of several
-// files that declare `extern template class hvd::communicator<…>` compiles it in one of them.
+// None of these is inline. Everything behind a communicator is compiled with them. A program of
+// several files that declare `extern template class hvd::communicator<…>` compiles it in one of
+// them.
 
 template <class Backend>
 communicator<Backend> communicator<Backend>::world(const communicator_options& options)
@@ -377,6 +359,46 @@ communicator<Backend> communicator<Backend>::world(const communicator_options& o
     communicator made(endpoint_type::world(options), options);
     detail::tell_unread_variables(made.rank());
     return made;
+}
+
+template <class Backend>
+template <class Own>
+communicator<Backend> communicator<Backend>::world(const Own& own,
+                                                   const communicator_options& options)
+    requires requires { endpoint_type::world(own, options); }
+{
+    communicator made(endpoint_type::world(own, options), options);
+    detail::tell_unread_variables(made.rank());
+    return made;
+}
+
+template <class Backend>
+communicator<Backend> communicator<Backend>::duplicate()
+    requires splittable_endpoint<endpoint_type>
+{
+    return detail::duplicate(*this);
+}
+
+template <class Backend>
+communicator<Backend> communicator<Backend>::subset(std::span<const int> ranks)
+    requires splittable_endpoint<endpoint_type>
+{
+    return detail::subset(*this, ranks);
+}
+
+template <class Backend>
+communicator<Backend> communicator<Backend>::split(int color, int key)
+    requires splittable_endpoint<endpoint_type>
+{
+    return detail::split(*this, color, key);
+}
+
+template <class Backend>
+communicator<Backend> communicator<Backend>::among(const char* name,
+                                                   const std::vector<int>& ranks) {
+    auto& own = detail::access::session_of(*this);
+    detail::agree(own, detail::agreement_header(name), detail::never);
+    return detail::make_subset(*this, name, own.next_context(), [&] { return ranks; });
 }
 
 template <class Backend>

@@ -10,5 +10,7 @@
 namespace hvd::inline v0 {
 
 HVD_INSTANTIATE class HVD_API communicator<tcp>;
+HVD_INSTANTIATE HVD_API communicator<tcp> communicator<tcp>::world(const tcp_options&,
+                                                                   const communicator_options&);
 
 }  // namespace hvd::inline v0

@@ -25,5 +25,7 @@ namespace hvd::inline v0::detail {
 HVD_INSTANTIATE class HVD_API gradient_reducer<ordered_steps>;
 HVD_INSTANTIATE class HVD_API typed_gradients<ordered_steps, float>;
 HVD_INSTANTIATE class HVD_API host_gradients<ordered_steps, float>;
+HVD_INSTANTIATE HVD_API owner<bucket_feedback<any_communicator>> make_feedback<void>(
+    const any_communicator&, const feedback_arguments&);
 
 }  // namespace hvd::inline v0::detail
