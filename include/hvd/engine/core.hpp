@@ -4,12 +4,13 @@
 
 #include "../standard.hpp"  // first: an older standard is told at once
 
+#include "../core/compiled.hpp"
 #include "unit_driver.hpp"
 
 namespace hvd::inline v0::detail {
 
 // The part of an engine that the threads of a rank call: they submit tensors and wait for them.
-class engine_core final : public unit_driver {
+class HVD_API engine_core final : public unit_driver {
 public:
     engine_core(shared<session> data, bool one_node, const engine_options& options,
                 std::function<void()> wake)
@@ -22,12 +23,7 @@ public:
     // done with it.
     void submit(std::string_view name, const shared<queued>& call, const signature& mine,
                 callback then, void (*fill)(queued&),
-                void (*on_done)(queued&, bool has_failed) = nullptr) {
-        runner_.driver().refuse_if_forked(*call->op);
-        adopt(*call);
-        pending_tensor entry{call, mine, std::move(then), on_done};
-        while (!take(name, entry, fill)) wait_for_refusal_of(name);
-    }
+                void (*on_done)(queued&, bool has_failed) = nullptr);
 
     // That of the communicator which the engine was made of.
     const shared<step_question>& question() { return runner_.driver().question; }
@@ -280,29 +276,8 @@ private:
     message no_memory_;  // why this rank ends the engine where there is no memory for a reason
 };
 
-inline constexpr queue_of_calls engine_core::functions{
-    .test = [](queued& call) { return of(call).test(call); },
-    .wait = [](queued& call) { of(call).wait(call); },
-    .wait_at_end = [](queued& call) { of(call).wait_at_end(call); },
-    .resume_later =
-        [](queued& call, waiter& last) noexcept {
-            engine_core& core = of(call);
-            {
-                const lock_guard lock(core.mutex_);
-                core.coroutines_.add(last);
-            }
-            core.wake_();
-        },
-    .forget =
-        [](queued& call, waiter& gone) noexcept {
-            const lock_guard lock(of(call).mutex_);
-            of(call).coroutines_.remove(gone);
-        },
-    .run_ready = [](queued& call) { of(call).run_ready(); },
-    .leave_unseen =
-        [](queued& call, std::exception_ptr failure) noexcept {
-            const lock_guard lock(of(call).mutex_);
-            if (!of(call).unseen_) of(call).unseen_ = std::move(failure);
-        }};
-
 }  // namespace hvd::inline v0::detail
+
+#ifndef HVD_COMPILED
+#include "core_inline.hpp"
+#endif
