@@ -162,6 +162,32 @@ TEST_CASE("the peers of a staged communicator that is given up need not wait for
     emulation::reset();
 }
 
+TEST_CASE_TEMPLATE("a call's name stands in its errors", Backend, nccl, hvd::staged<hvd::threads>,
+                   hvd::hierarchical<nccl, hvd::threads>) {
+    hvd::run_threads(2, [](world_type& world) {
+        const tensor<float> x{1, 2}, y{1, 2, 3};
+        hvd::communicator<Backend> gpus(world, impatient);
+        const auto says = [](const std::string& why, const char* part) {
+            CHECK_MESSAGE(why.find(part) != why.npos, why);
+        };
+        says(text_of<hvd::usage_error>(
+                 [&] { gpus.allgather(x.view(), hvd::into(y.view()), {.name = "rows"}); }),
+             "hvd: allgather 'rows' on rank ");
+        world.barrier();
+        gpus.allreduce(hvd::fuse(x.view(), y.view()), hvd::sum, {.name = "both"});
+        // The name may end before the call.
+        const std::string why = text_of<hvd::peer_error>([&] {
+            if (world.rank() == 0) throw hvd::peer_error(0, "'loss' is left out", {});
+            auto request = gpus.allreduce_async(x.view(), hvd::sum, {.name = std::string("loss")});
+            request.wait();
+        });
+        says(why, "'loss'");
+        world.barrier();
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
 TEST_CASE("a staged call that its own stream holds up") {
     const outcome seen = with_failures("", [](world_type& world) {
         const tensor<float> x{1};
