@@ -151,13 +151,67 @@ TEST_CASE("the peers of a staged communicator that is given up need not wait for
             const tensor<float> x{1};
             hvd::communicator<hvd::staged<hvd::threads>> gpus(world, {.timeout = 5s});
             if (world.rank() == 0)
-                hvd::detail::device_access::session_of(gpus)->give_up("it has had enough");
+                for (const char* why : {"it has had enough", "a later reason"})
+                    hvd::detail::device_access::session_of(gpus)->give_up(why);
             const std::string why =
                 text_of<hvd::peer_error>([&] { gpus.allreduce(x.view(), hvd::sum); });
             CHECK_MESSAGE(
                 why.find(world.rank() == 0 ? "it has had enough" : "rank 0 left") != why.npos, why);
+            CHECK_MESSAGE(why.find("a later reason") == why.npos, why);
             world.barrier();
         });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
+TEST_CASE_TEMPLATE("a call's name stands in its errors", Backend, nccl, hvd::staged<hvd::threads>,
+                   hvd::hierarchical<nccl, hvd::threads>) {
+    hvd::run_threads(2, [](world_type& world) {
+        const tensor<float> x{1, 2}, y{1, 2, 3};
+        hvd::communicator<Backend> gpus(world, impatient);
+        const auto says = [](const std::string& why, const char* part) {
+            CHECK_MESSAGE(why.find(part) != why.npos, why);
+        };
+        says(text_of<hvd::usage_error>(
+                 [&] { gpus.allgather(x.view(), hvd::into(y.view()), {.name = "rows"}); }),
+             "hvd: allgather 'rows' on rank ");
+        world.barrier();
+        gpus.allreduce(hvd::fuse(x.view(), y.view()), hvd::sum, {.name = "both"});
+        // The name may end before the call.
+        const std::string why = text_of<hvd::peer_error>([&] {
+            if (world.rank() == 0) throw hvd::peer_error(0, "'loss' is left out", {});
+            auto request = gpus.allreduce_async(x.view(), hvd::sum, {.name = std::string("loss")});
+            request.wait();
+        });
+        says(why, "'loss'");
+        world.barrier();
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
+TEST_CASE_TEMPLATE("a session is given up with the communicator of the host that it uses", Backend,
+                   hvd::staged<hvd::threads>, hvd::hierarchical<nccl, hvd::threads>) {
+    for (int ranks = 2; ranks <= 4; ranks += 2)
+        hvd::run_threads(ranks,
+                         [&](world_type& world) {
+                             const tensor<float> x{1},
+                                 all(std::vector<float>(std::size_t(ranks), 0));
+                             hvd::communicator<Backend> gpus(world);
+                             const auto& session = *hvd::detail::device_access::session_of(gpus);
+                             if (world.rank() < ranks - 1) {
+                                 CHECK_FALSE(session.broken());
+                                 // The last rank never makes the call.
+                                 const auto late = [&] {
+                                     gpus.allgather(x.view(), hvd::into(all.view()),
+                                                    {.timeout = 100ms * slowness});
+                                 };
+                                 CHECK_THROWS_AS(late(), hvd::peer_error);
+                                 CHECK(session.broken());
+                             }
+                             world.barrier();
+                         },
+                         {.node_size = 2});
     CHECK(emulation::live_objects() == 0);
     emulation::reset();
 }

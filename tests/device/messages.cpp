@@ -126,6 +126,7 @@ TEST_CASE("messages that this rank can see to be wrong are refused before anythi
         };
         refused([&] { gpus.send(x.view(), peer{n}); }, "is not a rank of this communicator");
         refused([&] { gpus.recv(into(x.view()), peer{-1}); }, "recv on rank");
+        refused([&] { gpus.send(x.view(), peer{n}, {.name = "edge"}); }, "send 'edge' on rank");
         refused([&] { gpus.send(x.view(), peer{r}); }, "is this rank itself");
         const auto negative = hvd::time_span::of_nanoseconds(-2);
         refused([&] { gpus.exchange({}, {.timeout = negative}); }, ".timeout is -2 ns, and must");

@@ -238,6 +238,11 @@ TEST_CASE("ranks that disagree are told so, by name, and the communicator works 
             has(text_of<hvd::mismatch_error>(
                     [&] { gpus.allreduce(odd ? three.view() : two.view(), hvd::sum); }),
                 "rank 0: 2, rank 1: 3");
+            has(text_of<hvd::mismatch_error>([&] {
+                    gpus.broadcast(odd ? three.view() : two.view(), hvd::root{0},
+                                   {.name = "weights"});
+                }),
+                "broadcast 'weights'");
             CHECK_THROWS_AS(gpus.broadcast(two.view(), hvd::root{odd ? 1 : 0}),
                             hvd::mismatch_error);
             CHECK_THROWS_AS(odd ? gpus.barrier() : gpus.broadcast(two.view()), hvd::mismatch_error);

@@ -188,6 +188,8 @@ TEST_CASE("a request that another one is assigned to is complete") {
         held_stream held;
         auto request = gpus.allreduce_async(x.view(), hvd::sum, {.stream = held.handle});
         auto next = gpus.allreduce_async(y.view(), hvd::max);
+        std::atomic<bool> is_called = false;
+        next.then([&](const std::exception_ptr&) { is_called = true; });
         std::thread lets_go([&, mine = emulation::process_of_this_thread()] {
             emulation::join_process(mine);
             std::this_thread::sleep_for(20ms);
@@ -198,7 +200,20 @@ TEST_CASE("a request that another one is assigned to is complete") {
         CHECK(x.values()[0] == float(gpus.size()));
         lets_go.join();
         request.wait();
+        CHECK(is_called);  // the callback of the call came with it
     });
+}
+
+TEST_CASE("a request that is assigned has the timeout and the name of its own call") {
+    on_ranks<nccl>(2, {.timeout = long_time, .destructor_timeout = 200ms * slowness},
+                   [](world_type& world, auto& gpus) {
+                       const tensor<float> x{1}, y{2};
+                       auto request = gpus.broadcast_async(x.view(), hvd::root{0});
+                       if (world.rank() == world.size() - 1) return request.wait();
+                       request =
+                           gpus.allreduce_async(y.view(), hvd::sum, {.timeout = 100ms * slowness});
+                       has(text_of<hvd::peer_error>([&] { request.wait(); }), "allreduce on rank");
+                   });
 }
 
 TEST_CASE("threads of a rank let a watcher keep events, and ask if it is idle") {
@@ -236,6 +251,42 @@ TEST_CASE("a question that takes too long is seen by another thread, also after 
             return true;
         });
         CHECK(is_seen);
+    }
+}
+
+TEST_CASE("of several questions that take too long the one with the first limit is told") {
+    struct told {
+        std::atomic<int> looks = 0;
+        std::atomic<const char*> label = "";
+        std::atomic<hvd::detail::time_point> limit = 0;
+    };
+    for (const bool early_is_first : {true, false}) {
+        CAPTURE(early_is_first);
+        told seen;
+        hvd::detail::query_limits limits(
+            [](void* self, const char* label, hvd::detail::time_point limit) noexcept {
+                told& t = *static_cast<told*>(self);
+                t.label = label;
+                t.limit = limit;
+                ++t.looks;
+            },
+            &seen);
+        using query = hvd::detail::query_limits::query;
+        query one(limits, early_is_first ? "early" : "late", early_is_first ? 100 : 200),
+            other(limits, early_is_first ? "late" : "early", early_is_first ? 200 : 100);
+        std::atomic<bool> is_over = false;
+        const auto stay_in = [&](query& q) {
+            q.ask([&] {
+                while (!is_over) std::this_thread::sleep_for(1ms);
+                return true;
+            });
+        };
+        std::thread first([&] { stay_in(one); }), second([&] { stay_in(other); });
+        while (seen.looks < 20) std::this_thread::sleep_for(1ms);  // both are seen by then
+        CHECK(std::string(seen.label) == "early");
+        CHECK(seen.limit == 100);
+        is_over = true;
+        first.join(), second.join();
     }
 }
 

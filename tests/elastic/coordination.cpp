@@ -130,6 +130,26 @@ TEST_CASE("a rank that is missing is named once") {
     CHECK(reason.ends_with("missing: HVD_RANK 0, 2"));
 }
 
+TEST_CASE("of many ranks that are missing some are named, and the others counted") {
+    for (const std::size_t size : {std::size_t(17), std::size_t(18), std::size_t(30)}) {
+        CAPTURE(size);
+        coordinator c(rules_of(size, 2, 0, true));
+        join_request one = request_of(11);
+        one.said.self.started_as = 3;
+        c.join(1, one, 0);
+        c.advance(600'001 * ms);
+        const auto orders = c.take_orders();
+        REQUIRE(orders.size() == 1);
+        CHECK(orders[0].what == coordinator_message::refused);
+        const std::string reason(std::string_view(orders[0].reason));
+        CAPTURE(reason);
+        const std::string named =
+            "missing: HVD_RANK 0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16";
+        CHECK(reason.ends_with(
+            size == 17 ? named : named + " and " + std::to_string(size - 17) + " others"));
+    }
+}
+
 TEST_CASE(
     "hundreds of ranks, of which some die while they work and others while an epoch is made") {
     constexpr std::size_t ranks = 512, dying = 4;
@@ -459,6 +479,27 @@ TEST_CASE("those who have finished wait for one that is late") {
         c.advance(600'002 * ms);
         CHECK(words(c.take_orders()) == twice(ends));
     }
+}
+
+TEST_CASE("who is late has the whole time after a majority that was lost and is there again") {
+    coordinator c(rules_of(4, 1, 99, true));
+    for (const int id : {11, 12, 13, 14}) c.join(id, request_of(std::uint64_t(id)), 0);
+    c.take_orders();
+    const auto comes = [&](int id, time_point at) {
+        c.join(id, request_of(std::uint64_t(id), {4, 1}, 1, {11, 12, 13, 14}, 99), at);
+    };
+    comes(11, 0);
+    comes(12, 0);
+    comes(13, 1000 * ms);
+    c.lose(13, true, 3000 * ms);
+    comes(13, 4500 * ms);
+    for (const time_point at : {6100, 9400}) {
+        CAPTURE(at);
+        c.advance(at * ms);
+        CHECK(words(c.take_orders()) == none);
+    }
+    c.advance(9600 * ms);
+    CHECK(words(c.take_orders()) == std::vector<word>{begins[0], begins[0], begins[0], another[0]});
 }
 
 TEST_CASE("a member that does not come is left out, and may come again") {

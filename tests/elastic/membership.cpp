@@ -3,6 +3,7 @@
 #include <chrono>
 #include <future>
 #include <optional>
+#include <thread>
 
 #include <hvd/elastic/members/membership.hpp>
 
@@ -192,6 +193,142 @@ TEST_CASE("members of a newer epoch are asked before those that were known") {
     asked->read_join_message();
     asked->begin_epoch({self});
     joined.get();
+}
+
+TEST_CASE("an epoch that can't be is not taken, and the process asks again") {
+    scripted_coordinator coordinator;
+    membership here(coordinator.options(), {});
+    auto joined = std::async(std::launch::async, [&] { return here.join({}, false); });
+    elastic_member self = coordinator.await_join().self;
+    const elastic_member other = member_at(11, self.network + 1, closed_port());
+    const auto say = [&](std::uint32_t rank, std::uint32_t source,
+                         const std::vector<elastic_member>& table) {
+        coordinator_message head;
+        head.what = coordinator_message::epoch_begins;
+        head.epoch = 1;
+        head.job = 7;
+        head.rank = rank;
+        head.source = source;
+        coordinator.say(head, table);
+    };
+    const auto is_not_taken = [&] { self = coordinator.await_join().self; };
+    say(2, 0, {self, other});
+    is_not_taken();
+    say(0, 2, {self, other});
+    is_not_taken();
+    say(0, 0, {other, self});
+    is_not_taken();
+    say(0, 0, {});
+    is_not_taken();
+    say(1, 0, {other, self});
+    const elastic_epoch made = joined.get();
+    CHECK(made.rank == 1);
+    CHECK(made.size == 2);
+    CHECK(made.source == 0);
+    CHECK(made.number == 1);
+}
+
+TEST_CASE("a process has seen the end of a coordinator that closed its connection without a word") {
+    for (const bool says_so : {false, true}) {
+        CAPTURE(says_so);
+        scripted_coordinator coordinator;
+        hvd::elastic::bounds bounds;
+        bounds.timeout = std::chrono::seconds(60);
+        membership here(coordinator.options(), bounds);
+        auto joined = std::async(std::launch::async, [&] {
+            here.join({}, false);
+            here.join({}, false);
+        });
+        const join_message first = coordinator.await_join();
+        CHECK(first.saw_end == 0);
+        coordinator_message head;
+        head.what = coordinator_message::epoch_begins;
+        head.epoch = 1;
+        head.job = 7;
+        head.served_by = 77;
+        coordinator.say(head, {first.self});
+        CHECK(coordinator.read_join_message().saw_end == 0);
+        head.what = coordinator_message::try_another;
+        if (says_so) {
+            coordinator.say(head);
+            CHECK(coordinator.next().empty());  // it has left
+        }
+        const join_message again = coordinator.await_join();
+        CHECK(again.ended == 77);
+        CHECK(again.saw_end == (says_so ? 0 : 1));
+        coordinator.begin_epoch({first.self});
+        joined.get();
+    }
+}
+
+TEST_CASE("what a coordinator says of an epoch holds until the process joins again") {
+    scripted_coordinator coordinator;
+    membership here(coordinator.options(), {});
+    const auto join = [&] { here.join({}, false); };
+    auto joined = std::async(std::launch::async, join);
+    const elastic_member self = coordinator.await_join().self;
+    const auto is_told = [&](coordinator_message::word what, auto holds) {
+        coordinator_message head;
+        head.what = what;
+        coordinator.say(head);
+        for (int i = 0; i < 5000 && !holds(); ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        CHECK(holds());
+    };
+    for (int epoch = 0; epoch < 2; ++epoch) {
+        coordinator.begin_epoch({self});
+        joined.get();
+        CHECK(!here.should_join());
+        is_told(coordinator_message::others_wait, [&] { return here.should_join(); });
+        CHECK(!here.epoch_ends());
+        if (epoch == 0) is_told(coordinator_message::epoch_ends, [&] { return here.epoch_ends(); });
+        joined = std::async(std::launch::async, join);
+        coordinator.read_join_message();
+    }
+    coordinator.begin_epoch({self});
+    joined.get();
+    coordinator.end_link();
+    for (int i = 0; i < 5000 && !here.epoch_ends(); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    CHECK(here.epoch_ends());
+}
+
+TEST_CASE("a launcher hears of the work once a second, and of the last step at the end") {
+    scripted_coordinator coordinator;
+    membership here(coordinator.options(), {});
+    auto joined = std::async(std::launch::async, [&] { return here.join({}, false); });
+    const elastic_member self = coordinator.await_join().self;
+    coordinator.begin_epoch({self});
+    joined.get();
+    const time_point begin = now();
+    for (int step = 1; step < 10; ++step) here.tell_work(step, 10 * step);
+    const bool is_quick = now() < begin + tuning::second;
+    joined = std::async(std::launch::async, [&] { return here.join({}, true); });
+    std::vector<std::int64_t> told;
+    for (;;) {
+        const std::vector<std::byte> bytes = coordinator.next();
+        member_head head;
+        REQUIRE(*read_head(bytes, head) == 0);
+        if (head.what == member_head::joins) {
+            join_message said;
+            REQUIRE(bytes.size() >= sizeof said);
+            std::memcpy(static_cast<void*>(&said), bytes.data(), sizeof said);
+            CHECK(said.finished == 1);
+            break;
+        }
+        work_message work;
+        REQUIRE(*read_work(bytes, work) == 0);
+        CHECK(work.samples == 10 * work.step);
+        told.push_back(work.step);
+    }
+    REQUIRE(!told.empty());
+    CHECK(told.front() == 1);
+    CHECK(told.back() == 9);
+    if (is_quick) CHECK(told.size() == 2);
+    coordinator_message ends;
+    ends.what = coordinator_message::job_has_ended;
+    coordinator.say(ends);
+    CHECK(joined.get().has_ended);
 }
 
 }  // namespace membership_tests

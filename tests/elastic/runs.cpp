@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -697,6 +698,44 @@ TEST_CASE("the job goes on without its launcher") {
     for (const report& r : all) CHECK(r.weights == expected(20));
 }
 
+TEST_CASE("a rank that has finished waits for the others, however long their launcher is dead") {
+    hvd::elastic::bounds bounds;
+    bounds.launcher_timeout = std::chrono::milliseconds(200);
+    elastic_job job(2, true, bounds);
+    std::atomic<bool> is_dead{false};
+    std::string why[2];
+    std::int64_t done[2] = {};
+    for (int r = 0; r < 2; ++r)
+        job.start(r, [&, r](auto& o) {
+            trainer t;
+            hvd::elastic::state state(t.weights);
+            try {
+                hvd::elastic::run<hvd_test::tcp>(
+                    state,
+                    [&](auto& comm) {
+                        while (state.step() < 5) {
+                            t.step(comm, state.step());
+                            state.commit();
+                        }
+                        if (r == 0 || is_dead.exchange(true)) return;
+                        // The other rank has finished. This one writes its results, say.
+                        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                        job.kill_launcher();
+                        std::this_thread::sleep_for(std::chrono::milliseconds(800));
+                    },
+                    o);
+            } catch (const hvd::peer_error& e) {
+                why[r] = e.what();
+            }
+            done[r] = state.step();
+        });
+    job.await();
+    for (int r = 0; r < 2; ++r) {
+        CHECK(why[r] == "");
+        CHECK(done[r] == 5);
+    }
+}
+
 TEST_CASE("a job goes on though another one has taken the port of its coordinator") {
     for (const bool has_launcher : {false, true}) {
         elastic_job job(3, has_launcher);
@@ -1271,6 +1310,15 @@ TEST_CASE("a state that was planted, or a directory where all users may replace 
         std::filesystem::permissions(directory.path(), perms::all | perms::sticky_bit);
         CHECK(refusal(directory.path()) == "");
     }
+    SUBCASE("a file that others may write") {
+        for (const mode_t mode : {0600, 0644, 0620, 0602, 0666}) {
+            CAPTURE(mode);
+            REQUIRE(::chmod(file_in(directory.path()).c_str(), mode) == 0);
+            const std::string why = refusal(directory.path());
+            if ((mode & 022) == 0) CHECK(why == "");
+            else CHECK(why.find("can be written by other users: it needs") != std::string::npos);
+        }
+    }
     SUBCASE("another user's file, for the superuser alone can make one") {
         if (::geteuid() != 0) return;
         CHECK(::chown(file_in(directory.path()).c_str(), 12345, 12345) == 0);
@@ -1419,6 +1467,45 @@ TEST_CASE("a file that is torn or damaged is refused by its name, and changes no
     }
     CHECK(is_refused(whole + "more"));
     CHECK(!is_refused(whole));
+}
+
+TEST_CASE("a state that is larger than the parts in which it is written comes back as it was") {
+    constexpr std::size_t part = hvd::detail::kept_checksum::chunk_bytes;
+    const temporary_directory directory;
+    std::vector<float> weights(3 * part / sizeof(float));
+    std::vector<std::uint8_t> bytes(part + 1);
+    std::iota(weights.begin(), weights.end(), 1.0f);
+    std::iota(bytes.begin(), bytes.end(), std::uint8_t(3));
+    double loss = 7;
+    hvd::elastic::options o;
+    o.tcp = {};
+    {
+        hvd::elastic::state state(weights, loss, bytes);
+        state.persist_in(directory.path());
+        hvd::elastic::run<hvd_test::tcp>(state, [&](auto&) { state.commit(); }, o);
+    }
+    const auto read = [&] {
+        std::vector<float> x;
+        std::vector<std::uint8_t> y;
+        double z = 0;
+        hvd::elastic::state state(x, z, y);
+        const std::string why = why_it_is_refused(state, directory.path());
+        if (why.empty()) {
+            CHECK(x == weights);
+            CHECK(y == bytes);
+            CHECK(z == loss);
+        }
+        return why;
+    };
+    CHECK(read() == "");
+    const std::string whole = bytes_of(file_in(directory.path()));
+    for (const std::size_t at : {part - 1, part, 2 * part + 77, 4 * part + 1}) {
+        CAPTURE(at);
+        std::string flipped = whole;
+        flipped[at] = char(flipped[at] ^ 4);
+        std::ofstream(file_in(directory.path()), std::ios::binary) << flipped;
+        CHECK(says(read(), "its checksum is wrong"));
+    }
 }
 
 TEST_CASE("the file of another program is refused, and says what differs") {

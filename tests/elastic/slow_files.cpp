@@ -104,6 +104,29 @@ TEST_CASE("commits leave the copy alone that a slow file is made of: it has one 
     CHECK(state.persisted().error == "");
 }
 
+TEST_CASE("a commit that is due is written, though one that is not due follows before it begins") {
+    const temporary_directory directory;
+    std::promise<void> begun, go_on;
+    std::vector<int> written;
+    {
+        hvd::detail::state_keeper keeper(directory.path(), {.every = 2},
+                                         [&](hvd::detail::kept_writer&, int copy) {
+                                             written.push_back(copy);
+                                             if (copy != 0) return;
+                                             begun.set_value();
+                                             go_on.get_future().wait();
+                                         });
+        keeper.set_writes(true, 7);
+        keeper.commit(1, 1);
+        keeper.commit(0, 2);
+        begun.get_future().wait();
+        keeper.commit(1, 4);
+        keeper.commit(2, 5);
+        go_on.set_value();
+    }
+    CHECK(written == std::vector{0, 2});  // the newest one
+}
+
 TEST_CASE(
     "the commit that is due is left out if the process does not write for its host any more") {
     for (const bool writes_on : {true, false}) {

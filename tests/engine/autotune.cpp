@@ -316,6 +316,29 @@ TEST_CASE("the log has a line for each sample") {
     });
 }
 
+TEST_CASE("no step of the warm-up is a sample, though the thresholds change in it") {
+    on_few_ranks([](auto& comm) {
+        for (const std::size_t start : {std::size_t(1024), hvd::engine_options{}.fusion_threshold})
+            for (const int warmup : {0, 30}) {
+                CAPTURE(start);
+                const temporary_directory folder;
+                engine e{comm, {.fusion_threshold = start}};
+                auto options = quick();
+                options.warmup_steps = warmup;
+                options.log = folder / "log.csv";
+                hvd::autotune tuner{e, options};
+                for (int i = 0; i < 60; ++i) tuner.step(cost_of(e.tuned()));
+                while (!tuner.is_over()) tuner.step(cost_of(e.tuned()));
+                if (comm.rank() != 0) continue;
+                const auto lines = lines_of(options.log);
+                REQUIRE(lines.size() > 3);
+                const int first = std::stoi(lines[1]);
+                CHECK(first > warmup);
+                CHECK(first <= warmup + 6);
+            }
+    });
+}
+
 // All samples together took no more time than the run. Each is that of the slowest rank.
 TEST_CASE("steps that a tuner measures itself count from the step before") {
     on_ranks([](auto& comm) {

@@ -325,6 +325,36 @@ TEST_CASE("an error that nobody has looked at takes the place of the next tensor
     });
 }
 
+TEST_CASE(
+    "of several errors that nobody has looked at the first is told, once, and to a join, too") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        for (const bool joins : {false, true}) {
+            const std::size_t count = comm.rank() == 0 ? 4 : 5;
+            std::vector<float> x(count), y(count), z(4);
+            auto first = e.allreduce("first", x, hvd::sum);
+            auto second = e.allreduce("second", y, hvd::sum);
+            if (comm.rank() == 0) {
+                first = {};  // it waits, and nobody looks
+                second = {};
+            } else {
+                CHECK_THROWS_AS(first.wait(), hvd::mismatch_error);
+                CHECK_THROWS_AS(second.wait(), hvd::mismatch_error);
+            }
+            const auto next = [&] {
+                if (joins) (void)e.join().wait();
+                else e.allreduce("next", z, hvd::sum).wait();
+            };
+            if (comm.rank() == 0)
+                CHECK(text_of<hvd::mismatch_error>(next).find("'first'") != std::string::npos);
+            else if (!joins)
+                CHECK(text_of<hvd::peer_error>(next).find("'first'") != std::string::npos);
+            reduce_some(e, 2);
+            e.join().wait();
+        }
+    });
+}
+
 TEST_CASE("names that can't be told, and a failure without an exception") {
     on_ranks([](auto& comm) {
         engine e{comm};

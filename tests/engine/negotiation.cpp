@@ -425,6 +425,26 @@ TEST_CASE("ranks have their time for each question, also for one that comes afte
     CHECK(d.name == "y");
 }
 
+TEST_CASE("a silent rank is named from two levels below, beside one that has not submitted it") {
+    const negotiation_options options{.fanout = 1};
+    std::vector<negotiator> ranks;
+    for (int r = 0; r < 4; ++r) ranks.emplace_back(r, 4, options);
+    const auto send = [&](int from) {
+        for (negotiator::outgoing out; ranks[std::size_t(from)].next_message(out);)
+            ranks[std::size_t(out.to)].receive(from, out.bytes);
+    };
+    for (const int r : {0, 1}) ranks[std::size_t(r)].submit("x", tensor(5));
+    ranks[0].ask_missing("x");
+    for (const int r : {0, 1, 2}) send(r);  // rank 3 does not answer
+    CHECK(ranks[2].look_at_questions(100, 50) == 150);
+    CHECK(ranks[2].look_at_questions(150, 50) == never);
+    for (const int r : {2, 1}) send(r);
+    decision d;
+    REQUIRE(ranks[0].next_decision(d));
+    CHECK(d.text == "rank 2 has not submitted it; rank 3 does not answer");
+    CHECK(d.ranks.list() == std::vector{2, 3});
+}
+
 TEST_CASE("the first reason for an end reaches all ranks") {
     simulation all(40, 2, {.fanout = 3});
     all.rank(17).talks.leave("rank 17 failed: no space left");
@@ -737,6 +757,25 @@ TEST_CASE("a tensor whose priority has risen is announced anew, so that all rank
     CHECK(known.number_of("x", with_priority(2)) == 3);
     CHECK(known.number_of("x", with_priority(1)) == 3);
     CHECK(known.number_of("x", with_priority(3)) == 0);
+}
+
+TEST_CASE("the highest priority that a rank gives a tensor counts, whichever rank it is") {
+    for (const int urgent : {0, 1, 2}) {
+        CAPTURE(urgent);
+        std::vector<negotiator> ranks;
+        for (int r = 0; r < 3; ++r) ranks.emplace_back(r, 3, negotiation_options{.fanout = 1});
+        for (int r = 0; r < 3; ++r)
+            for (const char* name : {"a", "b"})
+                ranks[std::size_t(r)].submit(name, tensor(5, *name == 'b' && r == urgent ? 7 : 0));
+        for (const int r : {2, 1})
+            for (negotiator::outgoing out; ranks[std::size_t(r)].next_message(out);)
+                ranks[std::size_t(out.to)].receive(r, out.bytes);
+        ranks[0].decide();
+        std::string order;
+        for (decision d; ranks[0].next_decision(d);)
+            if (d.kind == decision::what::run) order += d.units.front().front().name;
+        CHECK(order == "ba");
+    }
 }
 
 TEST_CASE("a rank that has joined before a reset has joined only when it says so again") {

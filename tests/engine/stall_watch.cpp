@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -133,6 +134,42 @@ TEST_CASE("a tensor that runs is neither stalled nor late, unless its unit is gi
     all.unclaim(unit);
     CHECK(all.oldest().name == "old");
     CHECK(all.most_urgent().at == 50);
+}
+
+TEST_CASE("tensors that are submitted once more come in the order in which they were submitted") {
+    pending_table all{record_head{}};
+    std::vector<std::string> submitted, again;
+    for (std::uint64_t i = 1; i <= 20; ++i) {  // a table of names has no order
+        pending_tensor tensor;
+        tensor.number = i;
+        submitted.push_back("t" + std::to_string(i * 7919 % 23));
+        REQUIRE(all.add(submitted.back(), std::move(tensor)) != nullptr);
+    }
+    for (const auto& [name, mine] : all.in_order()) again.push_back(name);
+    CHECK(again == submitted);
+}
+
+TEST_CASE("of many tensors a few are named, and the others counted, but for one that asks") {
+    pending_table all{record_head{}};
+    const queued* asks = nullptr;
+    for (int n = 1; n <= 9; ++n) {
+        CAPTURE(n);
+        pending_tensor tensor;
+        const auto call = shared<queued>::make();
+        if (n == 1) asks = call.get();
+        tensor.call = call;
+        REQUIRE(all.add("t" + std::to_string(n), std::move(tensor)) != nullptr);
+        for (const bool leaves_one_out : {false, true}) {
+            const message names = all.names(leaves_one_out ? asks : nullptr);
+            const std::string text(std::string_view{names});
+            CAPTURE(text);
+            const int expected = leaves_one_out ? n - 1 : n;
+            CHECK(std::count(text.begin(), text.end(), '\'') == 2 * std::min(expected, 5));
+            CHECK((text.find("'t1'") == text.npos || !leaves_one_out));
+            const std::string more = " and " + std::to_string(expected - 5) + " more";
+            CHECK(text.ends_with(more) == (expected > 5));
+        }
+    }
 }
 
 TEST_CASE(

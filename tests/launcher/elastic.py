@@ -72,6 +72,20 @@ class Losses(ElasticTest):
         self.wait_for_epoch(lambda epoch: epoch["epoch"] > 1 and 1 in epoch["joined"], "with rank 1 again")
         self.assert_ends_well(job, range(3))
 
+    def test_a_rank_comes_again_on_a_host_whose_connection_has_ended(self):
+        # The processes that are left there ignore SIGTERM, so that they hold the old connection open for the time of --kill-after.
+        ssh = "sh -c 'echo $$ >>ssh.$0; exec sh -c \"$1\"' {host} {command}"
+        job = self.start_elastic("-H", "a:1,b:1", "--min-np", 1, *SOON, "--start-timeout", 1000, "--ssh-command", ssh,
+                                 program=("sh", "-c", "trap '' TERM; echo here >>here.$HVD_RANK; while ! [ -e go ]; do sleep 0.05; done"))
+        lines = lambda name: (self.folder / name).read_text().splitlines() if (self.folder / name).exists() else []
+        wait_until(lambda: lines("here.0") and lines("here.1"), "both ranks")
+        os.kill(int(lines("ssh.b")[0]), signal.SIGKILL)
+        wait_until(lambda: len(lines("here.1")) == 2, "another process of rank 1")
+        (self.folder / "go").touch()
+        self.assertEqual(job.wait(PATIENCE), 0)
+        self.assertEqual((len(lines("ssh.a")), len(lines("ssh.b")), len(lines("here.0"))), (1, 2, 1))
+        self.assert_nothing_is_left()
+
     def test_the_first_epoch_does_not_wait_for_ranks_that_die_before_it(self):
         program = ("sh", "-c", f"[ $HVD_RANK = 1 ] && kill -KILL $$; exec {WORKER} go")
         job = self.start_it("--event-log", "log", "-np", 3, "--min-np", 2, "--blacklist-cooldown-range", 1000, 2000, *program,

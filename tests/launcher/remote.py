@@ -80,6 +80,11 @@ class Remote(LauncherTest):
         self.assertEqual(ended.returncode, 21)
         self.assertIn("rank 1 on b failed with exit code 21", ended.stderr)
 
+    def test_of_many_that_fail_at_once_four_are_named(self):
+        ended = self.there("a:7", "sh", "-c", "touch here.$HVD_RANK; while [ $(ls here.* | wc -l) -lt 7 ]; do sleep 0.01; done; exit 9")
+        self.assertEqual(ended.returncode, 9)
+        self.assertIn(ended.stderr.count(" on a failed with exit code 9"), range(1, 5), ended.stderr)
+
     def test_ranks_that_ignore_sigterm_are_killed(self):
         ended = self.there("a:1,b:1", "--kill-after", 0.3, "sh", "-c",
                            "[ $HVD_RANK = 0 ] || { trap '' TERM; touch here; while :; do sleep 0.05; done; }\nwhile ! [ -e here ]; do sleep 0.01; done; exit 3")

@@ -363,6 +363,16 @@ TEST_CASE("a slot is missed no longer when its process has come back") {
     CHECK(all.missed_since(1) == never);
 }
 
+TEST_CASE("a rank that was lost and came back takes part in the end of the job, too") {
+    epochs all;
+    all.begin(epoch(1, {{0, 10}, {1, 11}, {2, 12}}, 5));
+    all.note_lost_connection(1, 6);
+    CHECK(!all.takes_part(1));
+    all.begin(epoch(2, {{0, 10}, {1, 11}}, 7));
+    CHECK(all.takes_part(1));
+    CHECK(!all.takes_part(2));
+}
+
 TEST_CASE("a discovery script that hangs is killed, and asked again") {
     discovery asked("echo a:2; sleep 1000; echo", 1);
     double now = 100;
@@ -396,6 +406,17 @@ TEST_CASE("a discovery script is empty since the first answer without hosts afte
     REQUIRE(asked.why().empty());
     CHECK(run(20) == 0);
     CHECK(run(25) == 5);
+}
+
+TEST_CASE("a discovery script that fails after an answer without hosts has not printed none") {
+    const hvd_test::temporary_directory folder;
+    const std::string been = (folder / "been").string();
+    discovery asked("[ -e " + been + " ] && exit 4; touch " + been, 1);
+    for (const bool is_empty : {true, false}) {
+        while (!asked.look(is_empty ? 100 : 200)) ::usleep(1000);
+        CHECK(asked.is_empty() == is_empty);
+        CHECK(asked.why() == (is_empty ? "it has printed no host" : "it ended with exit code 4"));
+    }
 }
 
 TEST_CASE("a discovery script that fails in silence has none of the words of an earlier run") {
@@ -493,12 +514,12 @@ constexpr double patience = 5;
 // In the place of an agent: it tells that its rank has started, repeats what it hears, and does
 // nothing.
 struct deaf_agent {
-    deaf_agent() {
+    explicit deaf_agent(bool with_input = false) {
         line.open({"sh", "-c", "trap '' TERM; printf '%s\\n' \"$0\"; exec cat >&2", "KEYs 1 4711"},
                   "");
-        one.start_there(line, {}, false);
+        one.start_there(line, {}, with_input);
         while (!one.has_started()) read();
-        while (!heard().ends_with("start 1\n")) {
+        while (!heard().ends_with(with_input ? "start 1 in\n" : "start 1\n")) {
         }
     }
     ~deaf_agent() {
@@ -536,6 +557,8 @@ TEST_CASE("a rank of another host is told to end, then to die, and at last its c
     one.ask_to_end("its job has ended");
     const double after = seconds();
     CHECK(there.heard() == "TERM 1\n");
+    one.ask_to_end("it is asked again, as the end of the job goes on");
+    CHECK(one.why_asked() == "its job has ended");
     one.insist(before + patience, patience, there.shown);
     one.terminate();
     CHECK(there.heard() == "TERM 1\n");
@@ -555,6 +578,7 @@ TEST_CASE("a rank that does not die leaves the others of its host their connecti
     const double long_ago = seconds() - 100;
     there.one.give_up(long_ago);
     CHECK(there.heard() == "KILL 1\n");
+    there.one.give_up(long_ago + 1);  // it is looked at again and again
     there.one.insist(long_ago + 1.9, patience, there.shown);
     CHECK(!there.one.look());
     there.one.insist(long_ago + 2.1, patience, there.shown);
@@ -562,6 +586,20 @@ TEST_CASE("a rank that does not die leaves the others of its host their connecti
     CHECK(there.one.how().signal == SIGKILL);
     there.line.look(there.shown);
     CHECK(!there.line.has_ended());
+}
+
+TEST_CASE("a rank of another host gets more input when it has taken what it got, and not before") {
+    deaf_agent there(true);
+    for (int i = 0; i < 3; ++i) {
+        CAPTURE(i);
+        CHECK(there.one.takes_input());
+        there.one.give_input("abc");
+        CHECK(there.heard() == "in 3\nabc");
+        CHECK(!there.one.takes_input());
+        there.one.take({.what = frame::kind::took_input, .rank = 1}, there.shown);
+    }
+    there.one.take({.what = frame::kind::takes_no_input, .rank = 1}, there.shown);
+    CHECK(!there.one.takes_input());
 }
 
 TEST_CASE("frames are taken apart wherever they are cut, and others are refused") {

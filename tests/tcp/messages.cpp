@@ -2,8 +2,10 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <sys/socket.h>
 
+#include <chrono>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "hvd_test.hpp"
@@ -91,6 +93,17 @@ TEST_CASE_TEMPLATE("a message is shorter than its memory only where that is expe
     CHECK(got == std::vector<int>{1, 2, 3, 0, 0, 0, 0, 0, 0, 0});
     CHECK(next[0] == 1);
     CHECK(size == 12);
+    std::mt19937 random(3);
+    for (const std::size_t bytes : {std::size_t(500000), std::size_t(tuning::frame_bytes) + 1}) {
+        CAPTURE(bytes);  // it comes in several reads, and in several frames
+        const auto large = random_bytes(bytes, random);
+        std::vector<std::byte> place(bytes + 1000);
+        b.receive(0, place.data(), place.size(), &size);
+        a.send(1, large.data(), large.size());
+        finish(a, b);
+        CHECK(size == bytes);
+        CHECK(std::equal(large.begin(), large.end(), place.begin()));
+    }
     b.receive(0, reinterpret_cast<std::byte*>(got.data()), 40);
     a.send(1, reinterpret_cast<const std::byte*>(sent.data()), 12);
     CHECK(!get_through(a, b, [] {}));
@@ -612,6 +625,35 @@ TEST_CASE("a rank that gets no processor for seconds does not take a busy host f
     CHECK_FALSE(rank.look(10, 6000));  // the answer
     CHECK_FALSE(rank.look(6000, 6000));
     CHECK(rank.look_often(6000));
+}
+
+TEST_CASE("a rank that only waits for data asks a host that has been silent for some time") {
+    host_address other_host = host_address::loopback();  // it is connected to from 127.0.0.1
+    other_host.bytes[3] = 2;
+    const listening_socket listener(-1, 0, std::span(&other_host, 1));
+    descriptor mine = begin_connect(other_host, listener.port()), theirs;
+    for (int i = 0; i < 1000 && !theirs; ++i) {
+        theirs = listener.accept();
+        if (!theirs) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    REQUIRE(theirs);
+    tcp_messages a = messages_of(0, plain_wire(std::move(mine)));
+    std::byte place[8];
+    a.receive(1, place, sizeof place);
+    frame said;
+    for (int asked = 0; asked < 2; ++asked) {  // it is asked again and again
+        ssize_t n = -1;
+        for (int i = 0; i < 3000 && n < 0; ++i) {
+            message why;
+            CHECK(a.lost(why).empty());
+            a.poll();
+            n = ::recv(theirs.number(), &said, sizeof said, MSG_DONTWAIT);
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        REQUIRE(n == sizeof said);
+        CHECK(said.what == frame::kind::probe);
+        CHECK(said.bytes == 0);
+    }
 }
 #endif
 

@@ -586,8 +586,14 @@ public:
     const std::vector<int>& named() const { return named_; }
     bool is_explained() const { return is_explained_; }
 
-    // Ranks 4 and 6 are the first two. Each ends its connection.
-    void say(std::size_t number, const failure_notice& last) {
+    // Ranks 4 and 6 are the first two. Each ends its connection. It may have sent data before.
+    void say(std::size_t number, const failure_notice& last, bool behind_data = false) {
+        if (behind_data) {
+            std::vector<std::byte> data(sizeof(frame) + 200);
+            const frame head_of_data{200, frame::kind::last};
+            std::memcpy(data.data(), &head_of_data, sizeof head_of_data);
+            send_some(sockets_[number], data.data(), data.size());
+        }
         const frame head{sizeof last, frame::kind::notice};
         send_some(sockets_[number], reinterpret_cast<const std::byte*>(&head), sizeof head);
         send_some(sockets_[number], reinterpret_cast<const std::byte*>(&last), sizeof last);
@@ -674,10 +680,11 @@ TEST_CASE("who ends the making of a communicator is named, or whom he names, to 
         {"nothing", {}, 0, ""},
         {"what comes first counts", {failed({0}), failed({2}, "later")}, 0, "no descriptors"},
     };
-    for (const auto& c : cases) {
+    const auto check = [&](const auto& c, bool behind_data) {
         CAPTURE(c.what);
+        CAPTURE(behind_data);
         making_by_hand made([&](making_by_hand& m) {
-            for (std::size_t i = 0; i < c.said.size(); ++i) m.say(i, c.said[i]);
+            for (std::size_t i = 0; i < c.said.size(); ++i) m.say(i, c.said[i], behind_data);
             if (c.said.empty()) m.close(0);
         });
         const std::string why = c.why.empty() ? "rank 0 has given it up" : c.why;
@@ -690,6 +697,59 @@ TEST_CASE("who ends the making of a communicator is named, or whom he names, to 
         CHECK(told.ranks[0] == c.named);
         CHECK(told.ranks[1] == -1);
         CHECK(std::string(told.text) == why);
+    };
+    for (const auto& c : cases)
+        for (const bool behind_data : {false, true}) check(c, behind_data);
+}
+
+TEST_CASE("who gives a communicator up before another one makes it is heard by that at once") {
+    const shared_secret secret = new_secret();
+    listening_socket listener(0);
+    std::vector<listening_place> places(2, place_with(listener.port()));
+    job_connections rank0(0, secret, std::move(listener), places);
+    const int both[] = {0, 1};
+    const auto never = [] { return false; };
+    for (const bool says_why : {true, false}) {
+        CAPTURE(says_why);
+        const std::uint64_t first = says_why ? 1 : 3, second = first + 1;
+        // Rank 0 makes the first communicator. Meanwhile rank 1 gives the second one up.
+        outgoing_connection of_second(secret, 1, 0, places[0], true, second),
+            of_first(secret, 1, 0, places[0], true, first);
+        descriptor kept, given_up;
+        const auto go_on = [](outgoing_connection& c, descriptor& made) {
+            pollfd wanted{};
+            if (made || !c.prepare(wanted)) return;
+            ::poll(&wanted, 1, 0);
+            if (c.advance(wanted.revents != 0)) made = c.take();
+        };
+        int looks = 0;
+        const auto meanwhile = [&] {
+            if (looks == 0) go_on(of_second, given_up);
+            if (given_up && looks == 0) {
+                const failure_notice last = notice_of(1, word::failed, "no descriptors", {1});
+                const frame head{sizeof last, frame::kind::notice};
+                if (says_why) {
+                    send_some(given_up, reinterpret_cast<const std::byte*>(&head), sizeof head);
+                    send_some(given_up, reinterpret_cast<const std::byte*>(&last), sizeof last);
+                }
+                given_up = descriptor();
+                looks = 1;
+            }
+            if (looks > 0 && ++looks > 5) go_on(of_first, kept);
+            return false;
+        };
+        const auto made =
+            rank0.connect(first, both, now() + 20 * tuning::second, true, meanwhile, never);
+        REQUIRE(made[1]);
+        try {
+            rank0.connect(second, both, now() + 2 * tuning::second, true, never, never);
+            FAIL("it was made");
+        } catch (const hvd::peer_error& e) {
+            CHECK(std::string(e.what()) ==
+                  "hvd: making of a communicator on rank 0: " +
+                      std::string(says_why ? "no descriptors" : "rank 1 has given it up"));
+            CHECK(e.peers() == std::vector<int>{1});
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <hvd/observe/clock_offset.hpp>
+#include <hvd/observe/timeline.hpp>
 #include <hvd/observe/trace_recorder.hpp>
 #include <hvd/platform/clock.hpp>
 #include <hvd/settings.hpp>
@@ -289,6 +290,40 @@ TEST_CASE("the phases of a call are written in two parts if the call is") {
     CHECK(tracks.open_spans() == 0);
 }
 
+TEST_CASE("of the calls that wait at a time as many have a track as there is room for") {
+    std::vector<std::string> lines;
+    trace_tracks<collected> tracks(0, {&lines});
+    for (int i = 0; i < 300; ++i) {
+        taken_record r = record(trace_kind::call_ended, 5000, "waited", {2000});
+        r.made = 1000;
+        tracks.take(r);
+    }
+    CHECK(count(lines, "queue 1\"") == 1);
+    CHECK(count(lines, "queue 255\"") == 1);
+    CHECK(count(lines, "queue 256\"") == 0);
+    CHECK(count(lines, "\"cat\":\"call\"") == 300);
+}
+
+TEST_CASE("a tensor that comes again before its work is done begins when that has ended") {
+    std::vector<std::string> lines;
+    trace_tracks<collected> tracks(0, {&lines});
+    const auto worked = [&](std::int64_t made, std::int64_t ended) {
+        taken_record r =
+            record(trace_kind::tensor_ended, ended, "t", {made + 100, made + 200, ended});
+        r.made = made;
+        r.succeeded = true;
+        tracks.take(r);
+    };
+    worked(1000, 5000);
+    worked(2000, 9000);
+    CHECK(count(lines, "\"ts\":1.000,\"name\":\"allreduce\",\"cat\":\"tensor\",\"dur\":4.000") ==
+          1);
+    CHECK(count(lines, "\"ts\":5.000,\"name\":\"allreduce\",\"cat\":\"tensor\",\"dur\":4.000") ==
+          1);
+    CHECK(count(lines, "\"ts\":2.") == 0);  // nor do its phases begin before
+    CHECK(count(lines, "\"ts\":5.000,\"name\":\"communicate\"") == 1);
+}
+
 TEST_CASE("a call that waited while another ran has a track of its own") {
     std::vector<std::string> lines;
     trace_tracks<collected> tracks(0, {&lines});
@@ -303,6 +338,59 @@ TEST_CASE("a call that waited while another ran has a track of its own") {
     waited(6800, 7500, 8000);  // since before the end of the last one
     CHECK(count(lines, "queue 1") == 1);
     CHECK(count(lines, "queue 2") == 1);
+}
+
+TEST_CASE("the mark of the rank that came last stands at the end of its own call") {
+    const hvd_test::temporary_directory folder;
+    hvd::timeline observer;
+    hvd::timeline_options options;
+    options.file = (folder / "run.json").string();
+    observer.start(options, {.rank = 0, .size = 2});
+    const std::int64_t took[] = {100'000, 300'000};
+    hvd::event e{"allreduce", "x", hvd::dtype::float32, 4, 0, 2, 0};
+    e.took = took;
+    for (int call = 0; call < 3; ++call) {
+        e.time = 1'000'000 + 1'000'000 * call;
+        if (call > 0) observer.on_arrivals(e);  // it is told with the next call
+        observer.on_begin(e);
+        e.time += 250'000;
+        observer.on_end(e, true);
+    }
+    std::ifstream file(observer.stop().file);
+    std::vector<std::string> marks;
+    for (std::string line; std::getline(file, line);)
+        if (line.find("came last") != line.npos) marks.push_back(line);
+    REQUIRE(marks.size() == 2);
+    for (std::size_t call = 0; call < 2; ++call) {
+        CHECK(count({marks[call]}, "\"ts\":" + std::to_string(call + 1) + "250.000,") == 1);
+        CHECK(count({marks[call]}, "rank 0 came last, after 200 us") == 1);
+    }
+}
+
+TEST_CASE("a call with more phases than a record holds has the first ones") {
+    const hvd_test::temporary_directory folder;
+    hvd::timeline observer;
+    hvd::timeline_options options;
+    options.file = (folder / "run.json").string();
+    observer.start(options, {.rank = 0, .size = 2});
+    hvd::event e{"allreduce", "x", hvd::dtype::float32, 4, 0, 2, 1'000'000};
+    for (int call = 0; call < 2; ++call) {
+        observer.on_begin(e);
+        for (int i = 0; i < 20; ++i) {
+            e.time += 1000;
+            observer.on_phase(e, i % 2 == 0 ? hvd::phase::pack : hvd::phase::communicate);
+        }
+        e.time += 1000;
+        observer.on_end(e, true);
+    }
+    std::ifstream file(observer.stop().file);
+    std::size_t phases = 0, calls = 0;
+    for (std::string line; std::getline(file, line);) {
+        phases += line.find("\"cat\":\"phase\"") != line.npos && !line.starts_with("{\"ph\":\"E");
+        calls += line.find("\"cat\":\"call\"") != line.npos && !line.starts_with("{\"ph\":\"E");
+    }
+    CHECK(calls == 2);
+    CHECK(phases == 2 * 9);
 }
 
 TEST_CASE("the environment says whether there is a timeline") {

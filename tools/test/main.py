@@ -105,6 +105,17 @@ def is_due(stage):
     return number_of_commit(ROOT) % of == turn
 
 
+def in_order_of_making(stages):
+    """The stages in the order in which they are compiled: one with `made_before` comes before that stage."""
+    order = list(stages)
+    for stage in stages:
+        behind = next((other for other in order if other["name"] == stage.get("made_before")), None)
+        if behind:
+            order.remove(stage)
+            order.insert(order.index(behind), stage)
+    return order
+
+
 def room_of(test):
     return test["name"].split(".")[0]
 
@@ -282,7 +293,7 @@ class Run:
             return
         self.packages.need(self.groups(self.waiting[0])[0])
         self.packages.fetch_meanwhile([[*self.groups(stage)[0], *self.groups(stage)[1]] for stage in self.waiting])
-        self.ahead = Ahead(self.waiting, self.make, self.jobs)
+        self.ahead = Ahead(in_order_of_making(self.waiting), self.make, self.jobs)
         try:
             while self.waiting:
                 self.run_together(self.next_ones())

@@ -7,7 +7,8 @@ test everywhere: `all` (from `./run test`) and `soak` (from `--all` too); the me
 `turns` a quarter runs for each commit, and the whole in `--soak`. A stage's own
 `level` does the same for the whole stage. `parallel` is the number of tests at once for each processor. Of the rooms in `core_of` a stage runs only the suite `core` in `--all`, and the whole in `--soak`.
 Of those that match a pattern in `in_turns` each test runs in one of so many commits. Stages that follow one another and `waits` (their tests wait more
-than they compute) run at once, each with its share of `parallel`.
+than they compute) run at once, each with its share of `parallel`. A stage is compiled in its place, or before the stage of `made_before`: then its tests
+need not wait at the end, when nothing else is left to do.
 
 What repeats with a sanitizer, another compiler, MPI or processor what clang's build has said takes turns as a whole: a stage with `turn`
 (k, n) belongs to the commits whose number is k modulo n. Each commit has a part of the rooms under the address sanitizer and another
@@ -98,7 +99,7 @@ STAGES = [
     # Ranks and jobs that wait for a timeout need no processor.
     {"name": "elastic", "waits": True, "build": "clang", "parallel": 5, "tests": ["elastic", "tcp"], "but": ["device"], "in_turns": {"elastic.random*": 2}, "cpu": [170, 320], "units": [5, 11]},
     {"name": "faults", "waits": True, "build": "clang", "tests": ["fault", "network"], "but": ["data"], "parallel": 6, "in_turns": {"fault.random*": 2, "fault.*.mpi.np4*": 2}, "packages": ["network"], "cpu": [180, 420], "units": [5, 18]},
-    {"name": "launcher", "waits": True, "build": "clang", "parallel": 5, "tests": ["launcher"], "packages": ["venv", "network", "sshd"], "packages_of_all": ["slurm"], "cpu": [180, 220], "units": [10, 21]},
+    {"name": "launcher", "waits": True, "made_before": "training", "build": "clang", "parallel": 5, "tests": ["launcher"], "packages": ["venv", "network", "sshd"], "packages_of_all": ["slurm"], "cpu": [180, 220], "units": [10, 21]},
     # The rooms with state, queues, threads and bytes from outside. Collectives use MPI under ASan and threads under TSan, and under
     # both threads that reach only each other's arenas (apart), so that the sanitizers see what passes through windows.
     {"name": "asan", "turn": (1, 4), **ASAN, "tests": ["unit.[!k]*", "files", "data.*.threads", "train.*.threads"], "cpu": [0, 450], "units": [0, 7]},

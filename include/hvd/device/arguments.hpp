@@ -102,16 +102,18 @@ void describe_reduction(collective_call& call, const Op& op, const device_reduce
 // enqueued.
 class device_arguments {
 public:
-    device_arguments(device_session& session, collective kind, time_limit timeout,
-                     bool of_plan = false)
+    device_arguments(device_session& session, collective kind, std::string_view name,
+                     time_limit timeout, bool of_plan = false)
         : session_(session),
           timeout_(timeout),
           of_plan_(of_plan),
-          label_(name_of(kind)),
+          named_(name_of(kind), name),
+          label_(named_.c_str()),
           rank_(session.rank()),
           size_(std::size_t(session.size())),
           exchanges_in_place_(session.exchanges_in_place()) {
         call.entry.kind = kind;
+        store(call.entry.name, name);
         if (timeout.is_wrong()) [[unlikely]]
             refuse(
                 text("hvd: ", label_, " on rank ", rank_, ": ", wrong_limit("timeout", timeout)));
@@ -194,7 +196,7 @@ public:
         require(call.total_received(int(size_)), out, "into()");
     }
 
-    const char* label() const { return label_; }
+    const call_label& label() const { return named_; }
 
     collective_call call;
 
@@ -240,6 +242,7 @@ private:
     device_session& session_;
     time_limit timeout_;
     bool of_plan_;
+    call_label named_;
     const char* label_;
     int rank_;
     std::size_t size_;

@@ -3,11 +3,32 @@
 #pragma once
 
 #include <bit>
+#include <memory>
 
 #include "../platform/cuda_api.hpp"
 #include "../transport/collective_call.hpp"
 
 namespace hvd::inline v0::detail {
+
+// The words for a call in errors: its kind, with the user's name if it has one.
+class call_label {
+public:
+    call_label(const char* kind, std::string_view name) : text_(kind) {
+        if (name.empty()) return;
+        char cut[sizeof call_header::name];
+        store(cut, name);
+        named_ = std::make_shared<const message>(text(kind, " '", cut, "'"));
+        text_ = named_->c_str();
+    }
+
+    const char* c_str() const noexcept { return text_; }
+    // Keeps the text.
+    const std::shared_ptr<const message>& kept() const noexcept { return named_; }
+
+private:
+    const char* text_;
+    std::shared_ptr<const message> named_;
+};
 
 // Returns the header that ranks compare for calls that are enqueued together: that of the first
 // call, with a hash over all of them.

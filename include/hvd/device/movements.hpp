@@ -25,13 +25,12 @@ public:
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
             if constexpr (check_tensor<B, std::remove_cvref_t<X>>()) {
                 std::vector<collective_call> calls;
-                x.for_each([&](const auto& tensor) {
-                    calls.push_back(broadcast_of(tensor, r, o.timeout).call);
-                });
-                return start(session(), calls, "broadcast", o.stream, o.timeout);
+                x.for_each(
+                    [&](const auto& tensor) { calls.push_back(broadcast_of(tensor, r, o).call); });
+                return start(session(), calls, {"broadcast", o.name}, o.stream, o.timeout);
             } else return {};
         } else if constexpr (check_device_pair<B, X, X>()) {
-            return begin(broadcast_of(x, r, o.timeout), o);
+            return begin(broadcast_of(x, r, o), o);
         } else {
             return {};
         }
@@ -113,7 +112,7 @@ public:
     void barrier(const device_options& o = {}) { barrier_async(o).wait(); }
     /// Begins a barrier.
     device_request barrier_async(const device_options& o = {}) {
-        return begin(device_arguments(*session(), collective::barrier, o.timeout), o);
+        return begin(device_arguments(*session(), collective::barrier, o.name, o.timeout), o);
     }
 
 private:
@@ -123,8 +122,8 @@ private:
 
     template <class In, class Out>
     device_arguments arguments(collective kind, const In& in, const Out& out,
-                               time_limit timeout) const {
-        device_arguments a(*session(), kind, timeout);
+                               const device_options& o) const {
+        device_arguments a(*session(), kind, o.name, o.timeout);
         a.tensors(in, out);
         return a;
     }
@@ -135,7 +134,7 @@ private:
     device_request begin(collective kind, const In& in, const into_view<View>& to,
                          const device_options& o, F&& describe) const {
         if constexpr (check_device_pair<B, In, View>()) {
-            auto a = arguments(kind, in, to.view, o.timeout);
+            auto a = arguments(kind, in, to.view, o);
             const std::size_t given = to_view(in).size(), taken = to.view.size();
             describe(a, given, taken);
             a.apart(given, taken);
@@ -146,8 +145,8 @@ private:
     }
 
     template <class X>
-    device_arguments broadcast_of(const X& x, root r, time_limit timeout) const {
-        auto a = arguments(collective::broadcast, x, x, timeout);
+    device_arguments broadcast_of(const X& x, root r, const device_options& o) const {
+        auto a = arguments(collective::broadcast, x, x, o);
         a.root(r.rank);
         a.call.entry.count = to_view(x).size();
         return a;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "../core/options.hpp"
 #include "../core/tuning.hpp"
@@ -33,7 +34,8 @@ private:
 
 /// Options of a call on device tensors.
 struct device_options {
-    time_limit timeout = {};  ///< for this call; the communicator's if it is not given
+    std::string_view name = {};  ///< for errors; need not be unique
+    time_limit timeout = {};     ///< for this call; the communicator's if it is not given
     /// The call is ordered after what this stream has been given, and before what it is given
     /// later. If none is given, the call is ordered after what the calling thread has given the
     /// default streams, and runs on the communicator's own stream.
@@ -47,9 +49,10 @@ struct device_options {
 
 /// Options of a reduction of device tensors.
 struct device_reduce_options {
-    double prescale = 1;      ///< each rank's tensor is multiplied by it before the reduction
-    double postscale = 1;     ///< the result is multiplied by it
-    time_limit timeout = {};  ///< for this call; the communicator's if it is not given
+    std::string_view name = {};  ///< for errors; need not be unique
+    double prescale = 1;         ///< each rank's tensor is multiplied by it before the reduction
+    double postscale = 1;        ///< the result is multiplied by it
+    time_limit timeout = {};     ///< for this call; the communicator's if it is not given
     /// The call is ordered after what this stream has been given, and before what it is given
     /// later. If none is given, the call is ordered after what the calling thread has given the
     /// default streams, and runs on the communicator's own stream.

@@ -325,7 +325,7 @@ private:
     device_plan single(collective kind, const tensor_ref& t, const device_plan_options& o,
                        F&& describe, std::shared_ptr<const void> function = {}) const {
         auto maker = make(kind, o);
-        device_arguments a(*session(), kind, o.timeout, true);
+        device_arguments a(*session(), kind, o.name, o.timeout, true);
         try {
             describe(a);
         } catch (const usage_error& e) {

@@ -12,7 +12,7 @@ std::vector<collective_call> calls_of_reduction(device_session& session, const F
                                                 const Op& op, const device_reduce_options& o) {
     std::vector<collective_call> calls;
     list.for_each([&](const auto& x) {
-        device_arguments a(session, collective::allreduce, o.timeout);
+        device_arguments a(session, collective::allreduce, o.name, o.timeout);
         a.tensors(x, x);
         a.call.entry.count = x.size();
         describe_reduction<B, element_of<decltype(x)>>(a.call, op, o);
@@ -67,8 +67,8 @@ public:
             return {};
         } else if constexpr (is_fused<std::remove_cvref_t<X>>) {
             const auto operation = as_operation(op);
-            return start(session(), calls_of_reduction<B>(*session(), x, operation, o), "allreduce",
-                         o.stream, o.timeout);
+            return start(session(), calls_of_reduction<B>(*session(), x, operation, o),
+                         {"allreduce", o.name}, o.stream, o.timeout);
         } else {
             return allreduce_async(x, x, op, o);
         }
@@ -151,7 +151,7 @@ private:
     template <class In, class Out, class Op>
     device_arguments reduction(collective kind, const In& in, const Out& out, const Op& op,
                                const device_reduce_options& o) const {
-        device_arguments a(*session(), kind, o.timeout);
+        device_arguments a(*session(), kind, o.name, o.timeout);
         a.tensors(in, out);
         describe_reduction<B, element_of<In>>(a.call, op, o);
         return a;

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "../execution/wait_all.hpp"
+#include "call.hpp"
 #include "session.hpp"
 
 namespace hvd::inline v0 {
@@ -172,20 +173,20 @@ namespace detail {
 
 // Begins what `enqueue(stream, limit)` enqueues.
 template <class F>
-device_request begin_call(const std::shared_ptr<device_session>& session, const char* label,
+device_request begin_call(const std::shared_ptr<device_session>& session, const call_label& label,
                           device_stream stream, time_limit timeout, F&& enqueue) {
     const device_session::inside turn(*session);
     const current_device here(session->device(), session->rank());
     if (session->is_captured(stream))
         throw usage_error(session->rank(),
-                          text("hvd: ", label, " on rank ", session->rank(),
+                          text("hvd: ", label.c_str(), " on rank ", session->rank(),
                                ": its stream is being captured into a graph, which takes only "
                                "plans: their ranks agreed on it"));
     const time_point limit = session->limit_for(timeout);
     const cudaStream_t where = session->enter(stream);
     enqueue(where, limit);
     session->leave(stream);
-    return {session, session->mark(where), label, limit};
+    return {session, session->mark(where), label.c_str(), limit, label.kept()};
 }
 
 // The peers enter a call that this rank refuses, and would wait for it.
@@ -232,10 +233,10 @@ inline void enqueue_calls(device_session& session, std::span<const collective_ca
 
 // Begins the calls as one.
 inline device_request start(const std::shared_ptr<device_session>& session,
-                            std::span<const collective_call> calls, const char* label,
+                            std::span<const collective_call> calls, const call_label& label,
                             device_stream stream, time_limit timeout) {
     return begin_call(session, label, stream, timeout, [&](cudaStream_t where, time_point limit) {
-        enqueue_calls(*session, calls, label, where, limit);
+        enqueue_calls(*session, calls, label.c_str(), where, limit);
     });
 }
 

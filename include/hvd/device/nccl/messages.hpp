@@ -17,8 +17,9 @@ class device_exchanges;
 
 /// Options of messages between ranks.
 struct device_message_options {
-    time_limit timeout = {};    ///< for this call; the communicator's if it is not given
-    device_stream stream = {};  ///< as in `device_options`
+    std::string_view name = {};  ///< for errors; need not be unique
+    time_limit timeout = {};     ///< for this call; the communicator's if it is not given
+    device_stream stream = {};   ///< as in `device_options`
 };
 
 /// Messages to and from other ranks that NCCL moves together, in one group: the exchange with all
@@ -106,14 +107,16 @@ public:
     }
 
 private:
-    device_request begin(const device_messages& group, const char* label,
+    device_request begin(const device_messages& group, const char* kind,
                          const device_message_options& o) const {
+        const call_label named(kind, o.name);
+        const char* const label = named.c_str();
         const auto& session = device_access::session_of(static_cast<const Comm&>(*this));
         const std::vector<device_message>& messages = group.messages_;
         if (o.timeout.is_wrong()) [[unlikely]]
             refuse(session->rank(), label, ": ", wrong_limit("timeout", o.timeout));
         check_messages(messages, label, session->rank(), session->size());
-        return begin_call(session, label, o.stream, o.timeout,
+        return begin_call(session, named, o.stream, o.timeout,
                           [&](cudaStream_t stream, time_point limit) {
                               try {
                                   session->exchange(messages, label, stream, limit);

@@ -175,7 +175,7 @@ private:
     device_arguments begin(collective kind, const In& in, const Out& out) const {
         static_assert(!is_strided<view_of<const In&>> && !is_strided<view_of<const Out&>>,
                       "hvd: tensors of a device are moved without gaps");
-        device_arguments a(session_for(kind), kind, options_.timeout, true);
+        device_arguments a(session_for(kind), kind, {}, options_.timeout, true);
         a.tensors(in, out);
         return a;
     }
@@ -217,14 +217,14 @@ private:
         const collective_call& c = a.call;
         const device_session& session = session_for(c.entry.kind);
         if (c.entry.refused) throw usage_error(core_.rank(), c.entry.text);
-        session.check(c, a.label());
+        session.check(c, a.label().c_str());
         if (c.entry.kind == collective::alltoall || c.entry.kind == collective::allgather) {
-            refuse_host_memory("the input", c.in, c.entry.count, a.label());
-            refuse_host_memory("into()", c.out, call.room, a.label());
+            refuse_host_memory("the input", c.in, c.entry.count, a.label().c_str());
+            refuse_host_memory("into()", c.out, call.room, a.label().c_str());
         } else if (const message why =
                        reason_to_refuse(c, session.rank(), session.size(), session.device());
                    !why.empty()) {
-            refuse_memory(a.label(), why);
+            refuse_memory(a.label().c_str(), why);
         }
         call.calls.push_back(c);
     }
