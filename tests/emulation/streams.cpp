@@ -157,8 +157,8 @@ cudaStream_t per_thread_stream() {
 // used too late is noticed.
 std::mutex destroyed_mutex;
 std::set<cudaStream_t>& destroyed() {
-    static std::set<cudaStream_t> all;
-    return all;
+    static auto* const all = new std::set<cudaStream_t>;
+    return *all;
 }
 
 void destroy(cudaStream_t stream) {
