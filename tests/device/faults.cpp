@@ -460,6 +460,36 @@ TEST_CASE("no launch waits for a collective, since all kernels are loaded before
     emulation::reset();
 }
 
+// With CUDA_LAUNCH_BLOCKING=1 NCCL's thread is in a call until its kernel is done.
+TEST_CASE("where launches block, calls have their results, and a late one throws") {
+    emulation::block_launches(true);
+    hvd::run_threads(2, [](world_type& world) {
+        const tensor<float> x{1}, y{2}, z{3};
+        cudaStream_t stream{};
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        {
+            hvd::communicator<nccl> gpus(world, {.timeout = 10s});
+            auto plan = gpus.plan_allreduce(hvd::fuse(y.view(), z.view()), hvd::average);
+            gpus.allreduce_async(x.view(), hvd::sum, {.stream = stream}).wait(stream);
+            plan.run(stream);
+            CHECK(x.values()[0] == 2);
+            CHECK(z.values()[0] == 3);
+            world.barrier();
+            if (world.rank() == 0) {
+                CHECK_THROWS_AS(static_cast<void>(gpus.allreduce_async(
+                                    x.view(), hvd::sum, {.timeout = 300ms * slowness})),
+                                hvd::timeout_error);
+                CHECK_THROWS_AS(plan.run(), hvd::peer_error);
+            }
+            world.barrier();
+        }
+        cudaStreamDestroy(stream);
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::block_launches(false);
+    emulation::reset();
+}
+
 TEST_CASE("an error of the caller's is no error of hvd's, and is still there after its calls") {
     on_gpus([](auto& gpus) {
         const tensor<float> x{1}, y{2};
