@@ -487,6 +487,16 @@ TEST_CASE("a scaled sum is of one type, for one communicator, and may be destroy
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("a stream that is used when it was destroyed ends the program") {
+    CHECK(signal_of_child([] {
+              cudaStream_t gone{};
+              cudaStreamCreate(&gone);
+              cudaStreamDestroy(gone);
+              const stream another;
+              cudaStreamSynchronize(gone);
+          }) == SIGABRT);
+}
+
 TEST_CASE("a result that NCCL writes into a frame that is gone ends the program") {
     CHECK(signal_of_child([] {
               on_ranks(1, [](ncclComm_t comm, int) {

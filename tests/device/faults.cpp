@@ -386,6 +386,54 @@ TEST_CASE("a timeout holds while plans, arenas and communicators end beside the 
     }
 }
 
+// The thread that joins another one may have the request of its call.
+TEST_CASE("a thread ends before its call, and the memory that it could not free goes later") {
+    hvd::run_threads(2, [](world_type& world) {
+        const tensor<float> x{1}, y{2}, z{3};
+        hvd::communicator<nccl> waiting(world, {.timeout = 500ms * slowness}),
+            other(world, {.timeout = 10s});
+        auto planned =
+            std::make_optional(other.plan_allreduce(hvd::fuse(y.view(), z.view()), hvd::sum));
+        planned->run();
+        waiting.barrier();
+        world.barrier();
+        const auto before = emulation::live_objects();
+        world.barrier();
+        if (world.rank() == 0) {
+            hvd::device_request request;
+            std::thread begins([&, mine = emulation::process_of_this_thread()] {
+                emulation::join_process(mine);
+                cudaSetDevice(waiting.device());
+                request = waiting.allreduce_async(x.view(), hvd::sum);
+                planned.reset();
+            });
+            begins.join();
+            CHECK_THROWS_AS(request.wait(), hvd::timeout_error);
+            CHECK(emulation::live_objects() < before);
+        }
+        world.barrier();
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
+// As static objects may, which end after those of the main thread.
+TEST_CASE("a communicator and its memory may end after all else that hvd has of their thread") {
+    struct kept_objects {
+        std::optional<hvd::communicator<nccl>> gpus;
+        std::unique_ptr<hvd::device_arena> arena;
+    };
+    hvd::run_threads(1, [](world_type& world) {
+        thread_local kept_objects kept;
+        kept.gpus.emplace(world);
+        kept.arena = std::make_unique<hvd::device_arena>(*kept.gpus, 4096);
+        const auto x = kept.arena->tensor<float>(hvd::shape(10));
+        kept.gpus->allreduce_async(x, hvd::sum).wait();
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
 // After an access to foreign memory, for example, CUDA refuses everything until the process ends.
 TEST_CASE("when a kernel has done harm, every rank is told, and communicators and plans end") {
     hvd::run_threads(3, [](world_type& world) {
@@ -463,6 +511,36 @@ TEST_CASE("no launch waits for a collective, since all kernels are loaded before
         CHECK(y.values()[0] == 4);
     });
     CHECK(emulation::live_objects() == 0);
+    emulation::reset();
+}
+
+// With CUDA_LAUNCH_BLOCKING=1 NCCL's thread is in a call until its kernel is done.
+TEST_CASE("where launches block, calls have their results, and a late one throws") {
+    emulation::block_launches(true);
+    hvd::run_threads(2, [](world_type& world) {
+        const tensor<float> x{1}, y{2}, z{3};
+        cudaStream_t stream{};
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        {
+            hvd::communicator<nccl> gpus(world, {.timeout = 10s});
+            auto plan = gpus.plan_allreduce(hvd::fuse(y.view(), z.view()), hvd::average);
+            gpus.allreduce_async(x.view(), hvd::sum, {.stream = stream}).wait(stream);
+            plan.run(stream);
+            CHECK(x.values()[0] == 2);
+            CHECK(z.values()[0] == 3);
+            world.barrier();
+            if (world.rank() == 0) {
+                CHECK_THROWS_AS(static_cast<void>(gpus.allreduce_async(
+                                    x.view(), hvd::sum, {.timeout = 300ms * slowness})),
+                                hvd::timeout_error);
+                CHECK_THROWS_AS(plan.run(), hvd::peer_error);
+            }
+            world.barrier();
+        }
+        cudaStreamDestroy(stream);
+    });
+    CHECK(emulation::live_objects() == 0);
+    emulation::block_launches(false);
     emulation::reset();
 }
 

@@ -82,6 +82,34 @@ TEST_CASE("graphs and calls come in the order in which the hosts make them") {
     });
 }
 
+TEST_CASE("a plan without elements runs, also in a graph, and tensors without any are no part") {
+    on_gpus([](auto& gpus) {
+        const tensor<float> x{float(gpus.rank() + 1)};
+        const auto none = hvd::device_view(static_cast<float*>(nullptr), 0),
+                   also_none = hvd::device_view(x.data(), 0);
+        auto empty = gpus.plan_allreduce(hvd::fuse(none, also_none), hvd::average);
+        auto some = gpus.plan_allreduce(hvd::fuse(none, x.view(), also_none), hvd::max);
+        empty.run();
+        cudaStream_t stream{};
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        cudaGraph_t graph{};
+        cudaGraphExec_t launched{};
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+        CHECK(!empty.run_async(stream));
+        CHECK(!some.run_async(stream));
+        cudaStreamEndCapture(stream, &graph);
+        cudaGraphInstantiate(&launched, graph, 0);
+        cudaGraphLaunch(launched, stream);
+        empty.run_async(stream).wait(stream);
+        cudaStreamSynchronize(stream);
+        CHECK(x.values()[0] == float(gpus.size()));
+        gpus.barrier();
+        cudaGraphExecDestroy(launched);
+        cudaGraphDestroy(graph);
+        cudaStreamDestroy(stream);
+    });
+}
+
 TEST_CASE("a staged plan is not captured") {
     hvd::run_threads(1, [](hvd::communicator<hvd::threads>& world) {
         hvd::communicator<hvd::staged<hvd::threads>> gpus(world);

@@ -67,7 +67,9 @@ struct session_of_watcher {
     void give_up(std::string_view) noexcept { is_broken = true; }
     void expire(const char*) {}
     void look_from_outside() {}
-    std::exception_ptr failure_of(const char*) const noexcept { return nullptr; }
+    std::exception_ptr failure_of(const char*, hvd::detail::time_point) const noexcept {
+        return nullptr;
+    }
     bool is_late(hvd::detail::time_point) const { return false; }
     auto& queries() { return limits; }
     hvd::detail::query_limits limits{[](void*, const char*, hvd::detail::time_point) noexcept {},
@@ -418,6 +420,37 @@ TEST_CASE_TEMPLATE("a callback gets the failure of its call, as wait() does", Ba
         });
 }
 
+// The thread that finds it late may be another one than that which tells of it first.
+TEST_CASE_TEMPLATE("a late call throws hvd::timeout_error and gives it to its callback", Backend,
+                   nccl, on_one_node) {
+    for (const bool locked : {false, true})
+        on_ranks<Backend>(2, {.timeout = 300ms * slowness}, [=](world_type& world, auto& gpus) {
+            const tensor<float> x{1};
+            gpus.allreduce(x.view(), hvd::max);
+            void* own = nullptr;
+            cudaMalloc(&own, 64);
+            world.barrier();
+            emulation::lock_contexts(locked);
+            world.barrier();
+            if (gpus.rank() == 0) {
+                auto request = gpus.allreduce_async(x.view(), hvd::sum);
+                bool is_timeout = false;
+                request.then([&](const std::exception_ptr& failure) {
+                    is_timeout = !hvd_test::text_of<hvd::timeout_error>([&] {
+                                      std::rethrow_exception(failure);
+                                  }).empty();
+                });
+                cudaFree(own);
+                CHECK_THROWS_AS(request.wait(), hvd::timeout_error);
+                CHECK(is_timeout);
+            } else {
+                cudaFree(own);
+            }
+            world.barrier();
+            emulation::lock_contexts(false);
+        });
+}
+
 TEST_CASE("a rank that dies while a stream waits for it") {
     on_ranks<nccl>(2, {.timeout = long_time}, [](world_type& world, auto& gpus) {
         const tensor<float> x{1};
@@ -705,6 +738,29 @@ TEST_CASE("a thread ends a call for which another one waits") {
         has(peer_error_of([&] { pending.wait(); }), "abort()");
         ends.join();
     });
+}
+
+// NCCL would use freed memory if its communicator were revoked meanwhile.
+TEST_CASE_TEMPLATE("a thread ends a call in which another one waits for NCCL's thread", Backend,
+                   nccl, on_one_node) {
+    for (const bool cuts_off : {false, true}) {
+        on_ranks<Backend>(2, {.timeout = long_time}, [cuts_off](world_type& world, auto& gpus) {
+            const tensor<float> x{1};
+            if (world.rank() > 0) return;  // the first call waits for all ranks
+            auto& session = *hvd::detail::device_access::session_of(gpus);
+            std::thread ends([&, mine = emulation::process_of_this_thread()] {
+                emulation::join_process(mine);
+                while (emulation::calls_of("ncclAllReduce") == 0) std::this_thread::sleep_for(1ms);
+                std::this_thread::sleep_for(5ms);
+                if (cuts_off) session.cut_off("a call");
+                else gpus.abort();
+            });
+            const std::string why =
+                hvd_test::text_of<hvd::error>([&] { gpus.allreduce(x.view(), hvd::sum); });
+            ends.join();
+            has(why, cuts_off ? "did not come in time" : "abort()");
+        });
+    }
 }
 
 TEST_CASE("a call is cut off while another thread gives its communicator up") {

@@ -2,9 +2,9 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int devices = 4;
 thread_local int current_device = 0;
-thread_local std::set<int> used;
+thread_local std::array<bool, devices> used{};  // also by objects that end after the thread's own
 std::atomic<int> most_used = 0;
 int only_visible = -1;
 
@@ -33,8 +33,8 @@ int emulation::most_devices_of_a_thread() { return most_used; }
 
 void emulation::use_context() {
     has_context[std::size_t(current_device)] = getpid();
-    if (!used.insert(current_device).second) return;
-    const int own = int(used.size());
+    if (std::exchange(used[std::size_t(current_device)], true)) return;
+    const int own = int(std::count(used.begin(), used.end(), true));
     int most = most_used;
     while (most < own && !most_used.compare_exchange_weak(most, own)) continue;
 }

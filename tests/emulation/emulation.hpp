@@ -80,6 +80,10 @@ void share_queues(int count);
 // HVD_EMULATION_LOCKS, or false.
 void lock_contexts(bool are_locked);
 
+// From now on a launch returns when its kernel is done, except into a graph. It is
+// CUDA_LAUNCH_BLOCKING, or false.
+void block_launches(bool are_blocking);
+
 // A kernel has done harm: every call of CUDA returns this code from now on, as long as the program
 // runs, or until reset().
 void corrupt(int code);
@@ -139,6 +143,9 @@ void enqueue(cudaStream_t stream, std::function<void()> task);
 // Each run of a captured task is made when its graph is launched.
 using task_maker = std::function<std::function<void()>()>;
 void enqueue_made(cudaStream_t stream, task_maker make);
+bool launches_block();
+// True once the work that the stream has now is done.
+std::function<bool()> end_of_work(cudaStream_t stream);
 void finish_all_work();  // of this process's streams, as freeing memory does
 bool contexts_are_locked();
 void pass_context(const std::shared_ptr<process>& of);

@@ -174,9 +174,33 @@ std::function<bool()> connection_of(const shared_comm& comm, const std::vector<g
     };
 }
 
+using kernel_list = std::vector<std::pair<cudaStream_t, emulation::task_maker>>;
+
+void launch(const kernel_list& kernels) {
+    for (const auto& [stream, kernel] : kernels) emulation::enqueue_made(stream, kernel);
+}
+
+// NCCL's thread is in the launches until the kernels are done, unless a graph takes them.
+job blocking_launch(std::function<bool()> is_connected, const kernel_list& kernels) {
+    using ends_of_kernels = std::vector<std::function<bool()>>;
+    const auto ends = std::make_shared<std::optional<ends_of_kernels>>();
+    const auto ready = [=] {
+        if (!*ends && is_connected()) {
+            launch(kernels);
+            ends->emplace();
+            for (const auto& [stream, kernel] : kernels)
+                if (!emulation::is_capturing(stream))
+                    (*ends)->push_back(emulation::end_of_work(stream));
+        }
+        return *ends && std::all_of((*ends)->begin(), (*ends)->end(),
+                                    [](const auto& is_over) { return is_over(); });
+    };
+    return {ready, [](ncclResult_t) {}};
+}
+
 // The calls of a group on one communicator. Messages on one stream are one kernel.
 job launch_of(const shared_comm& comm, const std::vector<grouped>& calls) {
-    std::vector<std::pair<cudaStream_t, emulation::task_maker>> kernels;
+    kernel_list kernels;
     std::vector<std::pair<cudaStream_t, std::vector<call>>> messages;
     for (const grouped& g : calls) {
         if (!is_message(g.what)) {
@@ -190,10 +214,10 @@ job launch_of(const shared_comm& comm, const std::vector<grouped>& calls) {
     for (auto& [stream, several] : messages)
         kernels.emplace_back(stream,
                              [=, m = std::move(several)] { return [=] { exchange(comm, m); }; });
-    return {connection_of(comm, calls), [kernels](ncclResult_t result) {
-                if (result != ncclSuccess) return;
-                for (const auto& [stream, kernel] : kernels)
-                    emulation::enqueue_made(stream, kernel);
+    auto is_connected = connection_of(comm, calls);
+    if (emulation::launches_block()) return blocking_launch(std::move(is_connected), kernels);
+    return {std::move(is_connected), [kernels](ncclResult_t result) {
+                if (result == ncclSuccess) launch(kernels);
             }};
 }
 

@@ -85,7 +85,9 @@ void withdraw(ncclComm& comm) {
 }
 
 void rest(std::unique_lock<std::mutex>& lock, const ncclComm& comm) {
-    if (comm.clique == nullptr || comm.clique->is_within_this_process()) changed.wait(lock);
+    // The end of a kernel wakes nobody.
+    const bool is_woken = comm.clique == nullptr || comm.clique->is_within_this_process();
+    if (is_woken && !emulation::launches_block()) changed.wait(lock);
     else changed.wait_for(lock, std::chrono::microseconds(200));
 }
 

@@ -21,6 +21,7 @@ int number_from(const char* variable) {
 
 std::atomic<int> shared_queues = number_from("HVD_EMULATION_QUEUES");
 std::atomic<bool> locked_contexts = number_from("HVD_EMULATION_LOCKS") != 0;
+std::atomic<bool> blocking_launches = number_from("CUDA_LAUNCH_BLOCKING") != 0;
 
 }  // namespace
 
@@ -152,6 +153,25 @@ cudaStream_t per_thread_stream() {
     return stream;
 }
 
+// The streams that have been destroyed. Their places are not used again, so that a handle which is
+// used too late is noticed.
+std::mutex destroyed_mutex;
+std::set<cudaStream_t>& destroyed() {
+    static auto* const all = new std::set<cudaStream_t>;
+    return *all;
+}
+
+void destroy(cudaStream_t stream) {
+    stream->~CUstream_st();
+    const std::lock_guard lock(destroyed_mutex);
+    destroyed().insert(stream);
+}
+
+void die_if_destroyed(cudaStream_t stream) {
+    const std::lock_guard lock(destroyed_mutex);
+    if (destroyed().contains(stream)) emulation::die("a stream is used that was destroyed");
+}
+
 cudaError_t create_stream(cudaStream_t* stream, unsigned flags) {
     const auto waits = flags == cudaStreamNonBlocking ? CUstream_st::kind::independent
                                                       : CUstream_st::kind::blocking;
@@ -219,6 +239,13 @@ void emulation::hardware_queue::run() {
 
 void emulation::share_queues(int count) { shared_queues = count; }
 void emulation::lock_contexts(bool are_locked) { locked_contexts = are_locked; }
+void emulation::block_launches(bool are_blocking) { blocking_launches = are_blocking; }
+bool emulation::launches_block() { return blocking_launches; }
+
+std::function<bool()> emulation::end_of_work(cudaStream_t stream) {
+    const cudaStream_t where = resolved(stream);
+    return [done = where->done, number = where->pushed()] { return done->reached(number); };
+}
 
 std::shared_ptr<emulation::process> emulation::process_of_this_thread() {
     return this_thread().belongs_to;
@@ -235,7 +262,9 @@ int emulation::device_of(cudaStream_t stream) { return resolved(stream)->device;
 cudaStream_t emulation::resolved(cudaStream_t stream) {
     if (stream == nullptr || stream == cudaStreamLegacy)
         return this_thread().belongs_to->legacy(device_of_this_thread());
-    return stream == cudaStreamPerThread ? per_thread_stream() : stream;
+    if (stream == cudaStreamPerThread) return per_thread_stream();
+    die_if_destroyed(stream);
+    return stream;
 }
 
 void emulation::enqueue(cudaStream_t stream, std::function<void()> task) {
@@ -260,12 +289,18 @@ std::vector<int> shuffled(int blocks) {
     return order;
 }
 
+void wait_as_launches_do(cudaStream_t stream) {
+    if (blocking_launches && !emulation::is_capturing(stream))
+        emulation::resolved(stream)->finish();
+}
+
 }  // namespace
 
 void emulation::launch(cudaStream_t stream, int blocks, std::function<void(int)> run_block) {
     enqueue(stream, [blocks, run_block = std::move(run_block)] {
         for (const int block : shuffled(blocks)) run_block(block);
     });
+    wait_as_launches_do(stream);
 }
 
 void emulation::launch(cudaStream_t stream, int blocks, unsigned threads,
@@ -278,6 +313,7 @@ void emulation::launch(cudaStream_t stream, int blocks, unsigned threads,
                 for (std::size_t i = first; i < next; ++i) run_thread(order[i], thread);
         }
     });
+    wait_as_launches_do(stream);
 }
 
 void emulation::finish_all_work() {
@@ -316,7 +352,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 }
 
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
-    *priority = stream->priority;
+    *priority = emulation::resolved(stream)->priority;
     return cudaSuccess;
 }
 
@@ -326,10 +362,11 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    die_if_destroyed(stream);
     const int code = emulation::unsafe(__func__);
     if (code != cudaSuccess && !emulation::is_corrupted()) return cudaError_t(code);
     if (const auto owner = stream->owner.lock()) owner->remove(stream);
-    delete stream;
+    destroy(stream);
     emulation::count_object(-1);
     return cudaError_t(code);
 }

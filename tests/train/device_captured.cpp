@@ -5,7 +5,10 @@
 
 #include <map>
 
+#include <hvd/checkpoint.hpp>
+
 #include "device_model.hpp"
+#include "temporary_directory.hpp"
 
 namespace device_captured_tests {
 
@@ -200,6 +203,50 @@ TEST_CASE("a step that is refused in a capture leaves the capture as it was") {
             }
             cudaStreamDestroy(s);
         });
+}
+
+// A capture in global mode forbids what a trainer does beside it, unless hvd relaxes its threads.
+TEST_CASE_TEMPLATE("a trainer goes on while its thread captures another stream", Backend, hvd::nccl,
+                   hvd::staged<host>, in_nodes, mixed) {
+    const hvd_test::temporary_directory directory;
+    const std::string path = directory / "state";
+    train_on<Backend>(2, 2, [&](auto& world, auto& gpus) {
+        const tensor<float> w{4, 4}, dw{1, 1};
+        cudaStream_t s{}, captured{};
+        cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+        cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking);
+        cudaDeviceSynchronize();
+        world.barrier();
+        if (gpus.rank() == 0) cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal);
+        for (const bool sharded : {false, true}) {
+            hvd::distributed_optimizer optimizer(
+                gpus, optimizers::sgd<float>{.rate = 1, .momentum = 0.5f},
+                {.skip_nonfinite = !sharded, .shard_state = sharded});
+            optimizer.register_parameter("w", w.view(), dw.view());
+            hvd::broadcast_parameters(optimizer, hvd::root{0}, s);
+            for (int step = 0; step < 3; ++step) {
+                optimizer.gradient_ready(0, s);
+                auto gradients = optimizer.synchronize(s);
+                hvd::clip_by_norm(gradients, 100);
+                optimizer.apply(std::move(gradients), s);
+            }
+            CHECK(optimizer.gradient_norm(s) == doctest::Approx(std::sqrt(2)));
+            hvd::save_checkpoint(path, optimizer, {.step = 3});
+            CHECK(hvd::load_checkpoint(path, optimizer).step == 3);
+        }
+        world.barrier();
+        cudaGraph_t graph{};
+        if (gpus.rank() == 0) {
+            CHECK(cudaStreamEndCapture(captured, &graph) == cudaSuccess);
+            cudaGraphDestroy(graph);
+        }
+        world.barrier();
+        cudaStreamSynchronize(s);
+        // The velocities are 1, 1.5 and 1.75, each time anew.
+        CHECK(w.values()[1] == 4 - 2 * 4.25f);
+        cudaStreamDestroy(captured);
+        cudaStreamDestroy(s);
+    });
 }
 
 }  // namespace device_captured_tests

@@ -70,8 +70,9 @@ public:
     }
 
     /// Ends all calls under way. Every further call throws `hvd::peer_error`, also on the peers.
+    /// **Threads**: any. Where the host moves tensors, it waits for the call of another thread.
     void abort() noexcept {
-        if (session_ != nullptr) session_->give_up("abort()");
+        if (session_ != nullptr) session_->abort_calls();
     }
 
     /// True once the communicator refuses all calls. **Threads**: any.

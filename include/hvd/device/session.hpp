@@ -97,10 +97,18 @@ public:
         is_broken_.store(true);
     }
 
+    // The same for a thread that finds another one inside, which waits for NCCL or for the device:
+    // that one ends its call first.
+    virtual void abort_calls() noexcept {
+        is_aborted_.store(true);
+        give_up("abort()");
+    }
+
     // Ends the calls under way where no thread can be inside, since CUDA keeps the one that is.
     // That one gives the session up when it comes back: it is late.
     void cut_off(const char* label) noexcept {
         if (mutex_.try_lock()) {
+            note_reason();
             give_up(lateness(label));
             mutex_.unlock();
         } else if (!is_cut_off_.exchange(true)) {
@@ -184,10 +192,10 @@ public:
         query_limits::query query(queries_, label, limit, has_other_end());
         while (!reached(done, query)) {
             if (!pauses.pause()) continue;
-            look(label);
+            look(label, limit);
             if (is_late(limit)) expire(label);
         }
-        refuse_if_broken(label);
+        refuse_if_ended(label, limit);
         refuse_if_cut_off(label);
     }
 
@@ -203,11 +211,11 @@ public:
         const current_device here(device_, rank_);
         query_limits::query query(queries_, label, limit, has_other_end());
         if (!reached(done, query)) {
-            look(label);
+            look(label, limit);
             if (is_late(limit)) expire(label);
             return false;
         }
-        refuse_if_broken(label);
+        refuse_if_ended(label, limit);
         refuse_if_cut_off(label);
         return true;
     }
@@ -256,10 +264,10 @@ public:
                                           "or waits for one"));
     }
     // Returns the failure of a call whose event is reached, or null.
-    std::exception_ptr failure_of(const char* label) const noexcept {
+    std::exception_ptr failure_of(const char* label, time_point limit) const noexcept {
         if (!broken() && !is_cut_off_.load()) return nullptr;
         try {
-            refuse_if_broken(label);
+            refuse_if_ended(label, limit);
             throw_peer_error(true, rank_, lateness(label), {});
         } catch (...) {
             return std::current_exception();
@@ -303,9 +311,10 @@ public:
         return is_late(limit) || (reason_to_end_ && !reason_to_end_().empty());
     }
 
-    // True after the limit, and where the watcher waits to give the communicator up.
+    // True after the limit, and where another thread waits to give the communicator up.
     bool is_late(time_point limit) const {
-        return ((watcher_.is_overdue() || is_cut_off_.load()) && !broken()) || now() > limit;
+        const bool must_end = watcher_.is_overdue() || is_cut_off_.load() || is_aborted_.load();
+        return (must_end && !broken()) || now() > limit;
     }
 
     // For the watcher: looks for errors, unless a caller is inside, who does it.
@@ -318,16 +327,17 @@ public:
     }
 
     [[gnu::cold, noreturn]] void expire(const char* label) {
-        const bool timed_out = reason_other_than_time().empty();
         const message what = lateness(label);
+        const bool timed_out = note_reason();
         give_up(what);
         throw_peer_error(timed_out, rank_, what, {});
     }
 
     [[gnu::cold]] message reason_other_than_time() const {
-        return watcher_.has_detected() ? message::fixed("ranks are lost, or others come")
-               : reason_to_end_        ? reason_to_end_()
-                                       : message();
+        return is_aborted_.load()        ? message::fixed("abort()")
+               : watcher_.has_detected() ? message::fixed("ranks are lost, or others come")
+               : reason_to_end_          ? reason_to_end_()
+                                         : message();
     }
 
     [[gnu::cold]] message lateness(const char* label) const {
@@ -418,6 +428,23 @@ protected:
     }
 
 private:
+    // Returns true if the session is to be given up since a call is late, and for nothing else.
+    [[gnu::cold]] bool note_reason() noexcept {
+        const bool is_time = !broken() && reason_other_than_time().empty();
+        if (is_time) has_timed_out_.store(true);
+        return is_time;
+    }
+
+    // Throws if the session was given up while a call was under way: the call is late itself, or
+    // ended with another one.
+    void refuse_if_ended(const char* label, time_point limit) const {
+        if (!broken()) [[likely]]
+            return;
+        if (has_timed_out_.load() && now() > limit)
+            throw_peer_error(true, rank_, lateness(label), {});
+        refuse_if_broken(label);
+    }
+
     void cut_off_if_late(const char* label, time_point limit) noexcept {
         try {
             if (must_end(limit)) cut_off(label);
@@ -433,8 +460,9 @@ private:
                                           "wait for a call outside of it"));
     }
 
-    void look(const char* label) {
+    void look(const char* label, time_point limit = never) {
         const inside turn(*this);
+        refuse_if_ended(label, limit);
         look_for_errors(label);
     }
 
@@ -470,7 +498,8 @@ private:
     std::function<message()> reason_to_end_;
     bool has_several_users_ = false, listens_ = false;
     message broken_;  // the reason for which it was given up; not changed once the next is true
-    atomic<bool> is_broken_ = false, is_cut_off_ = false;
+    atomic<bool> is_broken_ = false, is_cut_off_ = false, is_aborted_ = false,
+                 has_timed_out_ = false;
     query_limits queries_{[](void* self, const char* label, time_point limit) noexcept {
                               static_cast<device_session*>(self)->cut_off_if_late(label, limit);
                           },

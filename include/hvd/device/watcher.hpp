@@ -132,7 +132,7 @@ public:
         changed_.notify_all();
         thread_.join();
         for (const watched& w : work_)
-            if (w.call) w.call->end(&session_, session_.failure_of(w.label.c_str()));
+            if (w.call) w.call->end(&session_, session_.failure_of(w.label.c_str(), w.limit));
         work_.clear();
         kept_.clear();
         detector_ = {};
@@ -193,7 +193,7 @@ private:
     // Callbacks run without the lock.
     void end_calls() {
         for (watched w; take_call([](const watched& c) { return c.is_over; }, w);)
-            w.call->end(&session_, session_.failure_of(w.label.c_str()));
+            w.call->end(&session_, session_.failure_of(w.label.c_str(), w.limit));
     }
     void end_all(const std::exception_ptr& failure) noexcept {
         for (watched w; take_call([](const watched&) { return true; }, w);)

@@ -12,6 +12,70 @@
 
 namespace hvd::inline v0::detail {
 
+// Memory that is freed later.
+struct cuda_grave {
+    void* memory;
+    int device;
+    void (*release)(void*);
+
+    void open() const noexcept {
+        const capture_relaxed relaxed;
+        int current = device;
+        const bool elsewhere = cudaGetDevice(&current) == cudaSuccess && current != device;
+        if (elsewhere) cudaSetDevice(device);
+        release(memory);
+        if (elsewhere) cudaSetDevice(current);
+    }
+};
+
+// The memory of threads that have ended before their calls. Another thread frees it once these are
+// over.
+class left_graves {
+public:
+    static left_graves& of_process() {
+        static left_graves* const all = new left_graves;  // it outlives every static object
+        return *all;
+    }
+
+    void take(const std::shared_ptr<atomic<int>>& calls,
+              const std::vector<cuda_grave>& graves) noexcept {
+        try {
+            const lock_guard lock(mutex_);
+            for (const cuda_grave& dead : graves) left_.push_back({calls, dead});
+            exist_.store(!left_.empty());
+        } catch (...) {  // without memory for it nobody frees them
+        }
+    }
+    void open() noexcept {
+        for (left next; exist_.load() && take_one(next);) next.dead.open();
+    }
+
+private:
+    struct left {
+        std::shared_ptr<atomic<int>> calls;
+        cuda_grave dead;
+    };
+
+    left_graves() = default;
+
+    // False if none is free.
+    bool take_one(left& taken) noexcept {
+        const lock_guard lock(mutex_);
+        for (auto at = left_.begin(); at != left_.end(); ++at) {
+            if (at->calls->load() > 0) continue;
+            taken = std::move(*at);
+            left_.erase(at);
+            exist_.store(!left_.empty());
+            return true;
+        }
+        return false;
+    }
+
+    mutex mutex_;
+    std::vector<left> left_;
+    atomic<bool> exist_ = false;
+};
+
 // The calls for whose end this thread is to ask, and the memory that it frees when there are none.
 // CUDA's frees wait for all work of the device, and so for a rank that never comes, while the
 // thread that would give that call up is inside the free. Other threads give up their own calls,
@@ -19,57 +83,57 @@ namespace hvd::inline v0::detail {
 class open_calls {
 public:
     static open_calls& of_this_thread() {
+        if (has_ended) return of_ended_threads();
         thread_local open_calls own;
         return own;
     }
     open_calls(const open_calls&) = delete;
     open_calls& operator=(const open_calls&) = delete;
-    ~open_calls() { free_all(); }
+    // Another thread may have the requests, and wait for this one.
+    ~open_calls() {
+        has_ended = true;
+        if (none()) free_all();
+        else left_graves::of_process().take(count_, graves_);
+    }
 
     bool none() const noexcept { return count_->load() == 0; }
 
     // Frees memory of this device by `release`, at once or when no call is open any more.
     void free(void* memory, int device, void (*release)(void*)) noexcept {
-        const grave dead{memory, device, release};
+        const cuda_grave dead{memory, device, release};
         free_if_none();
         if (none() || !bury(dead)) dead.open();
     }
     void free_if_none() noexcept {
-        if (!graves_.empty() && none()) free_all();
+        if (!none()) return;
+        if (!graves_.empty()) free_all();
+        if (!is_hvd_thread) left_graves::of_process().open();
     }
     // False if there is nothing to be freed.
     bool free_all() noexcept {
-        std::vector<grave> opened;
+        std::vector<cuda_grave> opened;
         opened.swap(graves_);
-        for (const grave& g : opened) g.open();
+        for (const cuda_grave& g : opened) g.open();
         return !opened.empty();
     }
 
 private:
     friend class open_call;
 
-    struct grave {
-        void* memory;
-        int device;
-        void (*release)(void*);
-
-        void open() const noexcept {
-            const capture_relaxed relaxed;
-            int current = device;
-            const bool elsewhere = cudaGetDevice(&current) == cudaSuccess && current != device;
-            if (elsewhere) cudaSetDevice(device);
-            release(memory);
-            if (elsewhere) cudaSetDevice(current);
-        }
-    };
-
     open_calls() = default;
 
+    // Objects that end after those of their thread, such as static ones, have no calls.
+    static inline constinit thread_local bool has_ended = false;
+    static open_calls& of_ended_threads() {
+        static open_calls* const all = new open_calls;
+        return *all;
+    }
+
     // False without memory for it.
-    bool bury(const grave& dead) noexcept {
+    bool bury(const cuda_grave& dead) noexcept {
         try {
-            graves_.push_back(dead);
-            return true;
+            if (!has_ended) graves_.push_back(dead);
+            return !has_ended;
         } catch (...) {
             return false;
         }
@@ -77,7 +141,7 @@ private:
 
     // A request that another thread ends outlives this one.
     std::shared_ptr<atomic<int>> count_ = std::make_shared<atomic<int>>(0);
-    std::vector<grave> graves_;
+    std::vector<cuda_grave> graves_;
 };
 
 // Held by a request until the host knows that its call is over.

@@ -47,7 +47,8 @@ public:
     /// the batch has several parts. They may be overwritten.
     ///
     /// Later work of `stream` comes behind the copy; the host does not wait. Call it for each
-    /// stream that reads the batch. The views are valid as long as the batch.
+    /// stream that reads the batch. The views are valid as long as the batch, and the streams live
+    /// as long.
     /// @throws hvd::usage_error for a stream that is being captured: a graph would read the memory
     /// of this batch again and again.
     auto on(device_stream stream) {

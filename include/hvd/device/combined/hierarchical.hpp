@@ -73,6 +73,12 @@ public:
     }
     bool compares(collective kind) const override { return !by_halves(kind); }
 
+    // Another thread may be inside NCCL's half.
+    void abort_calls() noexcept override {
+        local_.abort();
+        base::abort_calls();
+    }
+
     // A node that has lost a rank is no use to the others.
     void give_up(std::string_view why) noexcept override {
         const typename base::inside turn(*this);
@@ -96,6 +102,7 @@ public:
     void look_for_errors(const char* label) override {
         base::look_for_errors(label);
         try {
+            const device_session::inside turn(own(local_));
             own(local_).look_for_errors(label);
         } catch (...) {
             give_up(what_of(std::current_exception()));
@@ -112,6 +119,13 @@ protected:
 private:
     static device_session& own(const communicator<Device>& comm) {
         return *device_access::session_of(comm);
+    }
+
+    // Threads that end calls find this one inside each half.
+    void enqueue_in_node(const collective_call& step, const char* label, cudaStream_t stream,
+                         time_point limit) {
+        const device_session::inside turn(own(local_));
+        own(local_).enqueue({&step, 1}, label, stream, limit);
     }
 
     bool is_one_node() const { return cross_->size() == 1; }
@@ -131,7 +145,7 @@ private:
         check(call, name_of(call.entry.kind));
         try {
             if (call.entry.kind == collective::broadcast) broadcast(call, stream, limit);
-            else if (is_for_nccl(call)) own(local_).enqueue({&call, 1}, "allreduce", stream, limit);
+            else if (is_for_nccl(call)) enqueue_in_node(call, "allreduce", stream, limit);
             else allreduce(call, stream, limit);
         } catch (...) {  // this node is a step behind the others, or its ranks are
             give_up(what_of(std::current_exception()));
@@ -153,6 +167,7 @@ private:
     void between_nodes(const collective_call& step, const char* label, cudaStream_t stream,
                        time_point limit) {
         this->wait(this->mark(stream), label, limit);
+        const device_session::inside turn(*cross_);
         cross_->enqueue({&step, 1}, label, stream, limit);
     }
 
@@ -173,7 +188,7 @@ private:
         step.out = call.out + even_part(all, me, ranks) * call.element_bytes;
         step.entry.count = counts.back();
         if (counts.front() > counts.back()) step.counts = counts;
-        own(local_).enqueue({&step, 1}, "allreduce", stream, limit);
+        enqueue_in_node(step, "allreduce", stream, limit);
 
         collective_call between = call;
         between.in = between.out = step.out;
@@ -185,7 +200,7 @@ private:
         step.entry.kind = collective::allgather;
         step.in = step.out;
         step.out = call.out;
-        own(local_).enqueue({&step, 1}, "allreduce", stream, limit);
+        enqueue_in_node(step, "allreduce", stream, limit);
     }
 
     // Broadcasts to the ranks with the root's number on their nodes, and from them to their nodes.
@@ -197,7 +212,7 @@ private:
             between_nodes(step, "broadcast", stream, limit);
         }
         step.entry.root = number;
-        own(local_).enqueue({&step, 1}, "broadcast", stream, limit);
+        enqueue_in_node(step, "broadcast", stream, limit);
     }
 
     communicator<Device> local_;

@@ -216,8 +216,8 @@ public:
         const inside turn(*this);
         const bool again = broken();
         device_session::give_up(why);
-        if (comm_ == nullptr || (again && !working_)) return;
-        if (!working_ && revoke()) return;
+        if (comm_ == nullptr || (again && !working_.load())) return;
+        if (!working_.load() && revoke()) return;
         if (owned_) abort();
     }
 
@@ -231,7 +231,11 @@ private:
         return is_revoked_ = revoked == ncclSuccess || revoked == ncclInProgress ||
                              revoked == ncclRemoteError;
     }
-    void end_kernels() noexcept override { revoke(); }
+    // NCCL would use freed memory if it were revoked while its thread is at work. The caller that is
+    // inside polls that thread then, and gives the communicator up by itself.
+    void end_kernels() noexcept override {
+        if (!working_.load()) revoke();
+    }
 
     // NCCL needs an operation until it has taken the calls.
     struct premultiplied_sums {
@@ -254,14 +258,14 @@ private:
 
     // Polls NCCL's thread, at most until `until`.
     joining proceed(ncclResult_t state, const char* api, time_point until) {
-        working_ = true;
+        working_.store(true);
         for (backoff pauses(false);;) {
             if (state == ncclRemoteError) return joining::lost;
             if (state != ncclSuccess && state != ncclInProgress)
                 throw_nccl_error(state, api, rank(), comm_, std::source_location::current());
             check_nccl(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", rank());
-            working_ = state != ncclSuccess;
-            if (!working_) return joining::done;
+            working_.store(state != ncclSuccess);
+            if (!working_.load()) return joining::done;
             if (state == ncclInProgress && pauses.pause() && now() > until)
                 return joining::under_way;
         }
@@ -276,6 +280,7 @@ private:
         bool is_ready = !broken(), made = false;
         try {
             work_together(*host, name, options(), limit, [&](time_point until) {
+                if (is_late(never)) expire(api);
                 if (!is_ready) {
                     const joining revoked = proceed(ncclInProgress, "ncclCommRevoke", until);
                     if (revoked != joining::done) return revoked;
@@ -290,7 +295,7 @@ private:
     }
 
     // True if NCCL may still write to results and to memory that it was given.
-    bool still_works() const { return working_ && comm_ != nullptr; }
+    bool still_works() const { return working_.load() && comm_ != nullptr; }
 
     // NCCL derives nothing before a revoke has ended.
     void wait_for_revoke(const char* api, time_point limit) {
@@ -355,10 +360,10 @@ private:
     }
 
     void close_window(ncclWindow_t window, void* registration) noexcept {
-        if (comm_ == nullptr || working_ || (!window && !registration)) return;
+        if (comm_ == nullptr || working_.load() || (!window && !registration)) return;
         try {
             if (broken()) poll("ncclCommRevoke", destructor_limit());  // which uses the windows
-            working_ = false;
+            working_.store(false);
             if (window != nullptr)
                 settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister",
                        destructor_limit());
@@ -423,7 +428,7 @@ private:
     // Waits until NCCL's thread has done the call, and returns its result.
     ncclResult_t poll(const char* api, time_point limit,
                       std::source_location where = std::source_location::current()) {
-        working_ = true;
+        working_.store(true);
         ncclResult_t state = ncclInProgress;
         for (backoff pauses(false);;) {
             const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
@@ -431,7 +436,7 @@ private:
             if (state != ncclInProgress) break;
             if (pauses.pause() && must_end(limit)) expire(api);
         }
-        working_ = state != ncclSuccess;
+        working_.store(state != ncclSuccess);
         return state;
     }
 
@@ -493,7 +498,7 @@ private:
     mutex handle_mutex_;  // held while the handle is revoked or aborted
     bool is_revoked_ = false;
     bool owned_ = true;
-    bool working_ = false;              // NCCL's thread is at work, or failed
+    atomic<bool> working_ = false;      // NCCL's thread is at work, or failed
     std::unique_ptr<host_ranks> host_;  // null for a communicator of the user's, or shrunk
     nccl_windows windows_;
     std::vector<std::shared_ptr<std::byte>> arena_memory_;
