@@ -519,6 +519,7 @@ TEST_CASE("where launches block, calls have their results, and a late one throws
     emulation::block_launches(true);
     hvd::run_threads(2, [](world_type& world) {
         const tensor<float> x{1}, y{2}, z{3};
+        cudaDeviceSynchronize();  // `stream` does not come after the copies to the tensors
         cudaStream_t stream{};
         cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
         {

@@ -90,6 +90,7 @@ TEST_CASE("a plan without elements runs, also in a graph, and tensors without an
         auto empty = gpus.plan_allreduce(hvd::fuse(none, also_none), hvd::average);
         auto some = gpus.plan_allreduce(hvd::fuse(none, x.view(), also_none), hvd::max);
         empty.run();
+        cudaDeviceSynchronize();  // `stream` does not come after the copy to `x`
         cudaStream_t stream{};
         cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
         cudaGraph_t graph{};

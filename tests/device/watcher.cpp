@@ -284,7 +284,11 @@ TEST_CASE("of several questions that take too long the one with the first limit 
             });
         };
         std::thread first([&] { stay_in(one); }), second([&] { stay_in(other); });
-        while (seen.looks < 20) std::this_thread::sleep_for(1ms);  // both are seen by then
+        const auto until = std::chrono::steady_clock::now() + 10s;
+        while (std::string(seen.label) != "early" && std::chrono::steady_clock::now() < until)
+            std::this_thread::sleep_for(1ms);
+        const int looks = seen.looks;  // soon both are seen
+        while (seen.looks < looks + 20) std::this_thread::sleep_for(1ms);
         CHECK(std::string(seen.label) == "early");
         CHECK(seen.limit == 100);
         is_over = true;

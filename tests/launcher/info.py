@@ -338,7 +338,10 @@ class Info(unittest.TestCase):
         if other is None:
             self.skipTest("there is no other MPI")
         more = [] if MPI.startswith("Open") else ["--oversubscribe"]
-        # Another job of Open MPI that ends may remove the folder in which these begin.
+        # A process that is alone and ends removes the folder in which the other one begins, if nothing is in it. So does another job.
+        shared = self.folder / f"ompi.{os.uname().nodename.split('.')[0]}.{os.getuid()}"
+        shared.mkdir(mode=0o700)
+        (shared / "kept").mkdir()
         self.finding(self.checks("--only", "ranks", prefix=[other, *more, "-n", "2"], TMPDIR=str(self.folder))["ranks"], "each process is rank 0 of 1")
 
     def odd_rank(self, launcher, rank_variable):

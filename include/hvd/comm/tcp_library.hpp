@@ -10,7 +10,9 @@
 namespace hvd::inline v0 {
 
 HVD_INSTANTIATE class HVD_API communicator<tcp>;
+//! @cond
 HVD_INSTANTIATE HVD_API communicator<tcp> communicator<tcp>::world(const tcp_options&,
                                                                    const communicator_options&);
+//! @endcond
 
 }  // namespace hvd::inline v0

@@ -231,8 +231,8 @@ private:
         return is_revoked_ = revoked == ncclSuccess || revoked == ncclInProgress ||
                              revoked == ncclRemoteError;
     }
-    // NCCL would use freed memory if it were revoked while its thread is at work. The caller that is
-    // inside polls that thread then, and gives the communicator up by itself.
+    // NCCL would use freed memory if it were revoked while its thread is at work. The caller that
+    // is inside polls that thread then, and gives the communicator up by itself.
     void end_kernels() noexcept override {
         if (!working_.load()) revoke();
     }
