@@ -10,6 +10,7 @@ import resource
 import signal
 import socket
 import subprocess
+import time
 import unittest
 
 from launching import FAKE_SSH, HVDRUN, LauncherTest, PATIENCE, UNIMPRESSED, command_lines, processes_with, program_of, state_of, wait_until, with_defaults
@@ -171,11 +172,9 @@ class Jobs(LauncherTest):
 
     def test_signals_are_passed_on_where_that_is_asked_for(self):
         for hosts in (("-np", 2), ("-H", "a:1,b:1", "--ssh-command", FAKE_SSH)):
-            job = self.start_it(*hosts, "--event-log", "log", "--forward-signals", "USR1,SIGUSR2", "sh", "-c",
+            job = self.start_it(*hosts, "--forward-signals", "USR1,SIGUSR2", "sh", "-c",
                                 "trap 'echo one >>got.$HVD_RANK' USR1; trap 'exit 4' USR2; touch here.$HVD_RANK; while :; do sleep 0.02; done", before=with_defaults)
             self.wait_for_files("here.0", "here.1")
-            # As long as hvdrun has not heard that a rank runs, it passes nothing on.
-            wait_until(lambda: (self.folder / "log").read_text().count('"started"') == 2, "hvdrun has heard of both ranks")
             os.kill(job.pid, signal.SIGUSR1)
             self.wait_for_files("got.0", "got.1")
             self.assertIsNone(job.poll())
@@ -186,6 +185,16 @@ class Jobs(LauncherTest):
                 file.unlink()
         for names in ("USR3", "KILL", "STOP", "CHLD", "SEGV", "USR1,,USR2", "10"):
             self.assert_refused(["-np", 1, "--forward-signals", names, "true"], "--forward-signals", "no signal that can be passed on")
+
+    def test_a_rank_gets_a_signal_that_came_before_hvdrun_had_heard_of_its_start(self):
+        late = """sh -c 'sh -c "$0" | { while ! [ -e heard ]; do sleep 0.02; done; cat; }' {command}"""
+        job = self.start_it("-H", "a", "--ssh-command", late, "--forward-signals", "USR1", "sh", "-c", "trap 'exit 4' USR1; touch here.0; while :; do sleep 0.02; done")
+        self.wait_for_files("here.0")
+        os.kill(job.pid, signal.SIGUSR1)
+        time.sleep(0.2)  # for hvdrun to see it
+        (self.folder / "heard").touch()
+        self.assertEqual(job.wait(PATIENCE), 4)
+        self.assert_nothing_is_left()
 
     def test_signals_that_are_ignored_stay_ignored(self):
         # A script's shell starts what it puts into the background with & so.

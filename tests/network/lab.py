@@ -61,7 +61,7 @@ class Lab:
     def __exit__(self, *_):
         for holder in self.holders:
             holder.kill()
-            holder.wait()
+            holder.communicate()
         self.holders = []
 
     def make(self):

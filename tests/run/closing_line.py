@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed(, \d+ skipped)?$")
@@ -20,6 +21,8 @@ TESTS = 4
 
 class MadeUp:
     """A build whose tests end one after the other."""
+
+    b_has_begun = threading.Event()
 
     def __init__(self, name, table, jobs):
         self.folder, self.variables = pathlib.Path(), {}
@@ -41,8 +44,12 @@ class MadeUp:
         return 0.0
 
     def run(self, tests, stage, parallel, slower, seen):
+        if tests[0]["name"] == "b.0":
+            MadeUp.b_has_begun.set()
         for test in tests:
             time.sleep(0.02)
+            if "OVERLAPS" in os.environ and test["name"] == f"a.{TESTS - 1}":
+                assert MadeUp.b_has_begun.wait(20), "the next stage does not begin with the last test of this one"
             seen(test["name"], "OK")
         return [{"name": test["name"], "result": "OK"} for test in tests], 0.0
 
@@ -85,6 +92,9 @@ def main_test(root):
 
     passed, failed, output = closing_of(started(root, HVD_TEST_BUDGET="0"))
     assert (passed, failed) == (2 * TESTS, 0) and "run ./run test --stages c" in output, output
+
+    passed, failed, output = closing_of(started(root, OVERLAPS="1", HVD_JOBS="2"))
+    assert (passed, failed) == (3 * TESTS, 0), output
 
     moments = random.Random(1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL):

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "agent.hpp"
 #include "connection.hpp"
@@ -83,7 +84,10 @@ void rank::take(const frame& told, screen& to) {
     switch (told.what) {
         case frame::kind::output: return out_.add(told.bytes, to);
         case frame::kind::errors: return err_.add(told.bytes, to);
-        case frame::kind::has_started: has_started_ = true, number_there_ = told.value; return;
+        case frame::kind::has_started:
+            has_started_ = true, number_there_ = told.value;
+            for (const int number : std::exchange(early_, {})) pass_on(number);
+            return;
         case frame::kind::has_ended:
             if (has_ended()) return;
             how_.code = told.value;
@@ -167,7 +171,8 @@ void rank::terminate() { signal(SIGTERM, "TERM"); }
 void rank::kill() { signal(SIGKILL, "KILL"); }
 
 void rank::pass_on(int number) {
-    if (has_ended() || !has_started()) return;
+    if (has_ended() || !was_begun()) return;
+    if (!has_started()) return early_.push_back(number);
     signal(number, sigabbrev_np(number));
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "frames.hpp"
 #include "output.hpp"
@@ -74,7 +75,7 @@ public:
     // Ends it in the end: it is killed after the patience, and then counts as ended.
     void insist(double now, double patience, screen& to);
     void terminate();
-    // Gives a signal to the rank and its processes.
+    // Gives a signal to the rank and its processes: once it has started, if it is about to.
     void pass_on(int signal);
     void kill();
     // Gives up output that others hold open, and lets go of the process.
@@ -98,6 +99,7 @@ private:
     double started_at_ = 0, ended_at_ = 0, asked_at_ = 0, given_up_at_ = 0;
     int insisted_ = 0;  // times
     std::string why_asked_;
+    std::vector<int> early_;  // signals for a rank that may run, of which hvdrun has not heard
     bool has_started_ = false, is_start_told_ = false, is_end_told_ = false;
     bool is_finished_ = false, is_gone_ = false, takes_input_ = false, has_room_ = true;
 };

@@ -4,7 +4,6 @@
 both have work while the last unit of one is compiled."""
 
 import concurrent.futures
-import contextlib
 import threading
 
 
@@ -12,7 +11,7 @@ class Ahead:
     def __init__(self, stages, make, jobs):
         """Calls make(stage, jobs) for each stage, in threads."""
         self.make = make
-        self.unmade, self.busy, self.wanted = list(stages), set(), set()
+        self.unmade, self.busy = list(stages), set()
         self.jobs = jobs
         self.changed = threading.Condition()
         self.made = {stage["name"]: concurrent.futures.Future() for stage in stages}
@@ -22,19 +21,6 @@ class Ahead:
     def result(self, stage):
         """What make() has returned, or raised."""
         return self.made[stage["name"]].result()
-
-    @contextlib.contextmanager
-    def alone_in(self, build):
-        """For other work in a build folder."""
-        with self.changed:
-            self.wanted.add(build)
-            self.changed.wait_for(lambda: build not in self.busy)
-            self.wanted.discard(build)
-            self.busy.add(build)
-        try:
-            yield
-        finally:
-            self.leave(build)
 
     def stop(self):
         """No further stage is begun."""
@@ -61,7 +47,7 @@ class Ahead:
         """The first stage whose folder nobody uses, and the number of compilers for it; None when all are taken."""
         with self.changed:
             while self.unmade:
-                free = next((stage for stage in self.unmade if stage["build"] not in self.busy | self.wanted), None)
+                free = next((stage for stage in self.unmade if stage["build"] not in self.busy), None)
                 if free:
                     self.unmade.remove(free)
                     shares = self.busy or any(stage["build"] != free["build"] for stage in self.unmade)

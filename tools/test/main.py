@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The hvd authors
-"""./run test: the stages of stages.py, one after the other but for those that wait more than they compute; see ./run help."""
+"""./run test: the stages of stages.py, each while the last tests of the one before it run; see ./run help."""
 
 import itertools
+import math
 import os
 import pathlib
-import queue
 import signal
 import subprocess
 import sys
@@ -37,10 +37,6 @@ class Stopped(BaseException):
 
 def stop(number, _):
     raise Stopped(signal.Signals(number).name)
-
-
-def too_long(*_):
-    raise Broken(f"the stage took longer than {STAGE_LIMIT} s", None)
 
 
 def keep_folder_of_open_mpi():
@@ -116,6 +112,14 @@ def in_order_of_making(stages):
     return order
 
 
+def at_once(stages):
+    """The stages in groups: those that follow one another and wait more than they compute, or a single one."""
+    groups = []
+    for waits, some in itertools.groupby(stages, lambda stage: bool(stage.get("waits"))):
+        groups += [list(some)] if waits else [[stage] for stage in some]
+    return groups
+
+
 def room_of(test):
     return test["name"].split(".")[0]
 
@@ -140,6 +144,9 @@ class Run:
         self.until = self.begun + 60 * float(budget) if budget else None
         self.ahead = Ahead([], self.make, self.jobs)
         self.ready = {}  # build folders that are configured
+        self.changed = threading.Condition()
+        self.left, self.ended = {}, []  # the tests that are left of each stage that runs, and the stages that have ended since
+        self.over = []  # stages that took more CPU seconds than allowed
         (ROOT / "build").mkdir(exist_ok=True)
         keep_folder_of_open_mpi()
 
@@ -208,7 +215,12 @@ class Run:
         if not made.tests:
             return None if self.arguments.names else self.results.fail(f"{name}: finding tests", "it has none")
         built = time.monotonic() - begun
-        records, cpu = made.build.run(made.tests, self.limits_of(stage), name, self.parallel(stage, beside), lambda test, result: self.results.seen(name, test, result))
+        self.has_left(stage, lambda _: len(made.tests))
+
+        def seen(test, result):
+            self.results.seen(name, test, result)
+            self.has_left(stage, lambda left: left - 1)
+        records, cpu = made.build.run(made.tests, self.limits_of(stage), name, self.parallel(stage, beside), seen)
         self.results.stage_ended(name, records)
         if name == "gpu":
             gpu_report.write(records, made.build.folder / "report.md")
@@ -268,10 +280,14 @@ class Run:
         if judged and units > OVER_UNITS * most:
             self.results.fail(f"{name}: translation units", f"{units}, and tools/test/stages.py has {most}")
         if judged and spent > OVER_CPU * allowed:
-            with self.ahead.alone_in(stage["build"]):
-                again = self.second_time(stage, made)
-            if min(spent, again) > OVER_CPU * allowed:
-                self.results.fail(f"{name}: CPU seconds", f"{spent:.0f} and {again:.0f}, and tools/test/stages.py has {allowed}")
+            self.over.append((stage, made, spent, allowed))
+
+    def judge_times(self):
+        """Runs those stages a second time whose first one took too long. Nothing else runs any more."""
+        for stage, made, spent, allowed in self.over:
+            again = self.second_time(stage, made)
+            if again > OVER_CPU * allowed:
+                self.results.fail(f"{stage['name']}: CPU seconds", f"{spent:.0f} and {again:.0f}, and tools/test/stages.py has {allowed}")
 
     def second_time(self, stage, made):
         """Does the stage's work once more from nothing, and returns its CPU seconds."""
@@ -295,10 +311,11 @@ class Run:
         self.packages.fetch_meanwhile([[*self.groups(stage)[0], *self.groups(stage)[1]] for stage in self.waiting])
         self.ahead = Ahead(in_order_of_making(self.waiting), self.make, self.jobs)
         try:
-            while self.waiting:
-                self.run_together(self.next_ones())
+            self.run_stages()
+            self.judge_times()
         except Stopped as stopped:
-            self.results.fail(f"{self.waiting[0]['name']}: the run", f"was stopped by {stopped}")
+            first = self.waiting[0]["name"] if self.waiting else "times"
+            self.results.fail(f"{first}: the run", f"was stopped by {stopped}")
             for stage in self.waiting[1:]:
                 self.not_reached(stage)
 
@@ -308,45 +325,68 @@ class Run:
         else:
             self.results.fail(f"{stage['name']}: all tests", "not reached")
 
-    def next_ones(self):
-        """The next stage, and those behind it while all of them wait more than they compute."""
-        waiting = list(itertools.takewhile(lambda stage: stage.get("waits"), self.waiting))
-        return waiting or self.waiting[:1]
+    # ---- stages side by side ------------------------------------------------------------------------------------------
+    #
+    # Each stage runs in a thread. The next one begins when so few tests are left that a processor has nothing to do.
 
-    def run_together(self, stages):
-        """Runs the tests of these stages at once. Their times are judged when no test runs any more."""
-        ended, accounts, left = queue.SimpleQueue(), [], list(stages)
-        for stage in stages:
-            threading.Thread(target=lambda one=stage: ended.put((one, *self.outcome(one, len(stages)))), daemon=True).start()
-        if self.arguments.level != "soak":
-            signal.alarm(STAGE_LIMIT)
-        try:
-            while left:
-                stage, account, failure = ended.get()
+    def run_stages(self):
+        for group in at_once(self.waiting):
+            self.wait_until(lambda: self.tests_left() < self.jobs)
+            for stage in group:
+                self.left[stage["name"]] = math.inf  # until it is made
+                threading.Thread(target=self.run_one, args=(stage, len(group)), daemon=True).start()
+        self.wait_until(lambda: not self.left)
+
+    def tests_left(self):
+        return sum(self.left.values())
+
+    def wait_until(self, condition):
+        """Waits for the stages that run, and tells of those that have ended."""
+        until, is_met = time.monotonic() + STAGE_LIMIT, False
+        while not is_met:
+            with self.changed:
+                self.changed.wait_for(lambda: self.ended or condition(), 1)
+                ended, self.ended, is_met = self.ended, [], condition()
+            for stage, account, failure in ended:
                 if failure:
                     raise failure
-                left.remove(stage)
                 self.waiting.remove(stage)
-                accounts += [account] if account else []
-        except Broken as broken:
-            for stage in left:
-                self.tell_broken(stage, broken)
-                self.waiting.remove(stage)
-        finally:
-            signal.alarm(0)
-        for account in accounts:
-            self.say_time(*account)
+                if account:
+                    self.say_time(*account)
+                until = time.monotonic() + STAGE_LIMIT
+            if self.arguments.level != "soak" and time.monotonic() > until:
+                return self.give_up(f"no stage has ended for {STAGE_LIMIT} s")
 
-    def outcome(self, stage, beside):
-        """The account of a stage, and what has gone wrong beside its tests."""
+    def give_up(self, why):
+        """Tells that the stages that run are broken, and goes on without them."""
+        with self.changed:
+            running, self.left = [stage for stage in self.waiting if stage["name"] in self.left], {}
+        for stage in running:
+            self.tell_broken(stage, Broken(why, None))
+            self.waiting.remove(stage)
+
+    def run_one(self, stage, beside):
+        """Runs a stage, and leaves its account, or what is wrong beside its tests, to wait_until()."""
         print(f"==== {stage['name']}", flush=True)
+        account = failure = None
         try:
-            return self.stage(stage, beside), None
+            account = self.stage(stage, beside)
         except Broken as broken:
             self.tell_broken(stage, broken)
-            return None, None
-        except BaseException as failure:  # noqa: BLE001  it is raised where the stages are awaited
-            return None, failure
+        except BaseException as other:  # noqa: BLE001  it is raised where the stages are awaited
+            failure = other
+        with self.changed:
+            if stage["name"] in self.left:  # it has not been given up
+                del self.left[stage["name"]]
+                self.ended.append((stage, account, failure))
+            self.changed.notify_all()
+
+    def has_left(self, stage, change):
+        """Notes a number of tests: `change` maps the old one to it."""
+        with self.changed:
+            if stage["name"] in self.left:
+                self.left[stage["name"]] = change(self.left[stage["name"]])
+            self.changed.notify_all()
 
     def tell_broken(self, stage, broken):
         text = pathlib.Path(broken.log).read_text(errors="replace").splitlines() if broken.log else []
@@ -369,7 +409,6 @@ def main(words):
     run = Run(arguments)
     for number in ENDING:
         signal.signal(number, stop)
-    signal.signal(signal.SIGALRM, too_long)
     run.results.start_guard()
     try:
         run.all_stages()

@@ -7,7 +7,7 @@ test everywhere: `all` (from `./run test`) and `soak` (from `--all` too); the me
 `turns` a quarter runs for each commit, and the whole in `--soak`. A stage's own
 `level` does the same for the whole stage. `parallel` is the number of tests at once for each processor. Of the rooms in `core_of` a stage runs only the suite `core` in `--all`, and the whole in `--soak`.
 Of those that match a pattern in `in_turns` each test runs in one of so many commits. Stages that follow one another and `waits` (their tests wait more
-than they compute) run at once, each with its share of `parallel`. A stage is compiled in its place, or before the stage of `made_before`: then its tests
+than they compute) run at once, each with its share of `parallel`; any other begins with the last tests of the one before it. A stage is compiled in its place, or before the stage of `made_before`: then its tests
 need not wait at the end, when nothing else is left to do.
 
 What repeats with a sanitizer, another compiler, MPI or processor what clang's build has said takes turns as a whole: a stage with `turn`
