@@ -82,7 +82,7 @@ struct call_record {
         }
         if (bytes < timed_from && begun() % most_calls != 1) return;
         open_stamp = &stamps[stamps_written++ % most_stamps];
-        *open_stamp = {begun(), quick_now(), 0};
+        *open_stamp = {begun(), now(), 0};  // by the clock of its end
     }
     [[gnu::cold]] void fail() noexcept {
         entries[moments / 2 % most_calls].refused = entry::failed;
