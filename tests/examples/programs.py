@@ -72,8 +72,8 @@ def fashion_mnist(command, inference):
         assert one.keys() == two.keys() and "model.conv1.weight" in one and "optimizer.velocity.conv1.weight" in one
         for name, values in one.items():
             apart = max(abs(a - b) for a, b in zip(values, two[name], strict=True))
-            # A velocity is a sum of gradients. Where they cancel, the rounding errors remain.
-            most = (1e-3 if name.startswith("model.") else 2e-2) * max(map(abs, values))
+            # A velocity is a sum of gradients. Where they cancel, the rounding errors remain. A maximum that changes its pixel moves a bias more.
+            most = (5e-3 if name.startswith("model.") else 2e-2) * max(map(abs, values))
             assert apart <= most, f"{name}: {apart} apart, more than {most}"
         assert accuracy(run([inference, files[1]])) == scores[1]
         torn = pathlib.Path(folder) / "torn"
