@@ -136,7 +136,8 @@ std::vector<trainer> make_trainers(world& comm, const options& options) {
         std::filesystem::temp_directory_path() / fmt::format("torch_mnist-{}", ::getpid());
     comm.broadcast_object(meeting);
     net = make_net(torch::kCPU);
-    auto theirs = std::make_shared<with_c10d>(meeting, comm, *net, options.rate);
+    auto theirs =
+        std::make_shared<with_c10d>(meeting, comm.rank(), comm.size(), *net, options.rate);
     trainers.push_back(on_the_host("c10d", std::move(net), std::move(theirs)));
 #endif
     return trainers;

@@ -28,6 +28,7 @@ LEVELS = ["test", "all", "soak"]
 STAGE_LIMIT = 20 * 60  # seconds; under --soak there is none
 SOAK_PATIENCE = 4  # a soak takes hours, in which others use the machine, too: its tests may take so many times as long
 OVER_CPU, OVER_UNITS = 1.5, 1.05
+TESTS_AT_THE_END = 2  # for each processor, so that the next stage begins: some of them wait
 TURNS = 4  # commits, until each test of the suite `turns` has run
 
 
@@ -327,11 +328,11 @@ class Run:
 
     # ---- stages side by side ------------------------------------------------------------------------------------------
     #
-    # Each stage runs in a thread. The next one begins when so few tests are left that a processor has nothing to do.
+    # Each stage runs in a thread. The next one begins when so few tests are left that a processor may have nothing to do.
 
     def run_stages(self):
         for group in at_once(self.waiting):
-            self.wait_until(lambda: self.tests_left() < self.jobs)
+            self.wait_until(lambda: self.tests_left() <= TESTS_AT_THE_END * self.jobs)
             for stage in group:
                 self.left[stage["name"]] = math.inf  # until it is made
                 threading.Thread(target=self.run_one, args=(stage, len(group)), daemon=True).start()
