@@ -327,6 +327,15 @@ class Info(unittest.TestCase):
             self.assertIn("hvd-info-mpi", self.finding(check, "is not there")["remedy"])
         self.assertEqual(ended.returncode, 1)
 
+    @unittest.skipUnless(MPI, "this build has no MPI")
+    def test_a_program_of_mpi_that_ends_before_it_has_read(self):
+        shutil.copy(INFO, self.folder / "hvd-info")
+        (self.folder / "hvd-info-mpi").write_text("#!/bin/sh\nexec <&-\nsleep 0.2\nexit 3\n")
+        (self.folder / "hvd-info-mpi").chmod(0o755)
+        ended = self.run_it([self.folder / "hvd-info", "--json", "--only", "variables,ranks"], NCCL_LARGE="x" * 100_000)  # more than a pipe holds
+        self.assertEqual(ended.returncode, 1, ended.stderr)
+        self.finding(json.loads(ended.stdout)["checks"]["ranks"], "MPI does not start: exit code 3")
+
     @unittest.skipUnless(MPI.startswith("Open"), "MPICH writes no files as it starts")
     def test_an_mpi_that_does_not_start(self):
         prefix = self.in_namespace(["-m"], f"mount -t tmpfs -o ro none {self.folder}")
