@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -334,6 +335,10 @@ class Info(unittest.TestCase):
         (self.folder / "hvd-info-mpi").chmod(0o755)
         ended = self.run_it([self.folder / "hvd-info", "--json", "--only", "variables,ranks"], NCCL_LARGE="x" * 100_000)  # more than a pipe holds
         self.assertEqual(ended.returncode, 1, ended.stderr)
+        self.finding(json.loads(ended.stdout)["checks"]["ranks"], "MPI does not start: exit code 3")
+        # Whoever starts hvd-info may ignore the ends of its own children.
+        ended = self.run_it([self.folder / "hvd-info", "--json", "--only", "ranks"], before=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(ended.returncode, 1, ended.stdout)
         self.finding(json.loads(ended.stdout)["checks"]["ranks"], "MPI does not start: exit code 3")
 
     @unittest.skipUnless(MPI.startswith("Open"), "MPICH writes no files as it starts")

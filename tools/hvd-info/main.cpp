@@ -4,6 +4,7 @@
 // Tells what hvd finds here, what is wrong, and what to do about it: hvd-info, or hvdrun -np 2 -H
 // a,b hvd-info for all ranks of a job.
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -107,6 +108,7 @@ int run(const options& o) {
 }  // namespace hvd_info
 
 int main(int argc, char** argv) {
+    std::signal(SIGCHLD, SIG_DFL);  // where it was ignored, every child seems to have ended well
     std::vector<std::string> checks;
     for (const hvd_info::known_check& one : hvd_info::known_checks) checks.emplace_back(one.name);
     checks.emplace_back("ranks");
