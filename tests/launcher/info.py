@@ -103,6 +103,12 @@ class Info(unittest.TestCase):
         self.assertRegex(ended.stdout, r"(?m)^build\n  version +\d")
         self.assertRegex(ended.stdout, r"(?m)^  WRONG  HVD_TIMEUOT .*\n +do: set HVD_TIMEOUT instead$")
 
+    def test_a_report_that_cannot_be_written_is_told(self):
+        for words in ([], ["--json"]):
+            with open("/dev/full", "w") as full:
+                ended = subprocess.run([INFO, "--only", "build", *words], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, env=self.environment())
+            self.assertEqual((ended.returncode, ended.stderr), (1, "hvd-info: the report cannot be written: No space left on device\n"))
+
     def test_wrong_command_lines_are_refused(self):
         for words in (["--nothing"], ["--only", "nothing"]):
             ended = self.run_it([INFO, *words])

@@ -55,9 +55,13 @@ std::vector<std::string> merge_to_output(const arguments& given) {
     return file.empty() ? merge_to(given.output, given) : merge_to_file(file, given);
 }
 
+void flush_stdout() {
+    if (!std::cout.flush()) throw std::runtime_error("hvd-trace: the output can't be written");
+}
+
 std::vector<std::string> merge_to_stdout(const arguments& given) {
     const auto remarks = hvd_trace::merge(given.files, std::cout);
-    if (!std::cout.flush()) throw std::runtime_error("hvd-trace: the output can't be written");
+    flush_stdout();
     return remarks;
 }
 
@@ -83,7 +87,10 @@ void tell_waits(const arguments& given) {
     if (processes.empty()) throw others.front();
     for (const hvd_trace::no_record& why : others)
         if (!given.quiet) std::cerr << why.what() << '\n';
-    if (given.output.empty()) return hvd_trace::tell_waits(processes, std::cout);
+    if (given.output.empty()) {
+        hvd_trace::tell_waits(processes, std::cout);
+        return flush_stdout();
+    }
     std::ofstream out(given.output);
     hvd_trace::tell_waits(processes, out);
     if (!out.flush()) throw std::runtime_error("hvd-trace: " + given.output + " can't be written");
