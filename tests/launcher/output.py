@@ -245,10 +245,11 @@ class Output(LauncherTest):
         (self.folder / "out/rank.1").mkdir(parents=True)
         os.mkfifo(self.folder / "out/rank.1/stdout")
         reader = os.open(self.folder / "out/rank.1/stdout", os.O_RDONLY | os.O_NONBLOCK)
+        (self.folder / "text").write_bytes(b"begins\n\xc3")
         (self.folder / "rsh").write_text('#!/bin/sh\necho $$ >connection\nexec sh -c "$1"\n')
         (self.folder / "rsh").chmod(0o755)
         job = self.start_it("-H", "localhost:1,b:1", "--ssh-command", "./rsh {command}", "--kill-after", 1, "--event-log", "log", "--output-filename", "out", "sh", "-c",
-                            "sleep 1000 & touch here.$HVD_RANK; [ $HVD_RANK = 0 ] || { while ! [ -e here.0 ]; do sleep 0.01; done; printf 'begins\\n\\303'; }; wait")
+                            "sleep 1000 & touch here.$HVD_RANK; [ $HVD_RANK = 0 ] || { while ! [ -e here.0 ]; do sleep 0.01; done; cat text; }; wait")
         self.assertEqual(job.stdout.readline(), "[1]<stdout>:begins\n")
         os.close(reader)
         os.kill(int((self.folder / "connection").read_text()), signal.SIGKILL)
