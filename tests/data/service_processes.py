@@ -88,6 +88,11 @@ class DataService(ServiceTest):
         wait_until(lambda: self.config.exists() and children_of(service), "the service")
         self.end([service])
 
+    def test_the_end_of_a_worker_is_heard_where_ends_of_processes_were_ignored(self):
+        ignore = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+        service = self.start(sys.executable, "-c", ignore, COMPUTE, self.config, "--", "/bin/sh", "-c", "exit 3", HVD_RANK=0, HVD_SIZE=1)
+        self.assertEqual(service.wait(timeout=PATIENCE), 3)
+
     def test_trainers_may_come_first(self):
         trainers = self.start_trainers(1)
         time.sleep(0.3)

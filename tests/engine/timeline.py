@@ -8,7 +8,9 @@ killed    a process that is killed at any moment leaves files that can be merged
 refused   files that are no traces, or do not belong together, are refused with their names and places
 """
 
+import fcntl
 import json
+import os
 import pathlib
 import random
 import signal
@@ -180,6 +182,17 @@ def refused(folder):
     assert done.returncode == 1 and not list(folder.glob("out.json*"))
     assert subprocess.run([TRACE, *files, "-o", folder / "out.json"]).returncode == 0
     strict((folder / "out.json").read_text())
+    # A link stays, and the file behind it is replaced. A pipe, as /dev/stdout may be, is written to.
+    (folder / "link").symlink_to(files[0])
+    assert subprocess.run([TRACE, *files, "-o", folder / "link"]).returncode == 0
+    assert (folder / "link").is_symlink() and files[0].read_text() == (folder / "out.json").read_text()
+    files[0].write_bytes(whole)
+    os.mkfifo(folder / "pipe")
+    reader = os.open(folder / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 1 << 20)
+    assert subprocess.run([TRACE, *files, "-o", folder / "pipe"]).returncode == 0
+    assert (folder / "pipe").is_fifo() and os.read(reader, 1 << 20).decode() == (folder / "out.json").read_text()
+    os.close(reader)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 # SPDX-FileCopyrightText: The hvd authors
 """Elastic jobs by hvdrun whose slots a script shows: more, fewer, none, or too late."""
 
+import signal
 import time
 import unittest
 
 from elastic_jobs import ElasticTest
-from launching import PATIENCE, wait_until
+from launching import PATIENCE, wait_until, with_defaults
 
 
 class Discovery(ElasticTest):
@@ -83,6 +84,14 @@ class Discovery(ElasticTest):
         ended = self.run_elastic("-np", 1, "--host-discovery-script", "true", "--elastic-timeout", 0.3, "true")
         self.assertEqual((ended.returncode, ended.stderr),
                          (1, "hvdrun: --host-discovery-script true: it has printed no host for 0.3 s (--elastic-timeout)\n"))
+
+    def test_signals_for_the_ranks_end_no_job_that_waits_for_its_hosts(self):
+        self.show("")
+        job = self.start_it("--min-np", 1, "--forward-signals", "USR1", "--host-discovery-script", "touch asked; cat shown", "true", before=with_defaults)
+        self.wait_for_files("asked")
+        job.send_signal(signal.SIGUSR1)
+        self.show("localhost:1\n")
+        self.assertEqual(job.wait(PATIENCE), 0)
 
     def test_too_few_slots_are_waited_for_and_the_ranks_of_those_that_stay_live_on(self):
         for size, least, kept in ((2, 2, 1), (3, 2, 1), (4, 3, 2)):

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -101,6 +102,12 @@ class Info(unittest.TestCase):
         self.assertEqual((ended.returncode, ended.stderr), (1, ""))
         self.assertRegex(ended.stdout, r"(?m)^build\n  version +\d")
         self.assertRegex(ended.stdout, r"(?m)^  WRONG  HVD_TIMEUOT .*\n +do: set HVD_TIMEOUT instead$")
+
+    def test_a_report_that_cannot_be_written_is_told(self):
+        for words in ([], ["--json"]):
+            with open("/dev/full", "w") as full:
+                ended = subprocess.run([INFO, "--only", "build", *words], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, env=self.environment())
+            self.assertEqual((ended.returncode, ended.stderr), (1, "hvd-info: the report cannot be written: No space left on device\n"))
 
     def test_wrong_command_lines_are_refused(self):
         for words in (["--nothing"], ["--only", "nothing"]):
@@ -326,6 +333,19 @@ class Info(unittest.TestCase):
         for check in json.loads(ended.stdout)["checks"].values():
             self.assertIn("hvd-info-mpi", self.finding(check, "is not there")["remedy"])
         self.assertEqual(ended.returncode, 1)
+
+    @unittest.skipUnless(MPI, "this build has no MPI")
+    def test_a_program_of_mpi_that_ends_before_it_has_read(self):
+        shutil.copy(INFO, self.folder / "hvd-info")
+        (self.folder / "hvd-info-mpi").write_text("#!/bin/sh\nexec <&-\nsleep 0.2\nexit 3\n")
+        (self.folder / "hvd-info-mpi").chmod(0o755)
+        ended = self.run_it([self.folder / "hvd-info", "--json", "--only", "variables,ranks"], NCCL_LARGE="x" * 100_000)  # more than a pipe holds
+        self.assertEqual(ended.returncode, 1, ended.stderr)
+        self.finding(json.loads(ended.stdout)["checks"]["ranks"], "MPI does not start: exit code 3")
+        # Whoever starts hvd-info may ignore the ends of its own children.
+        ended = self.run_it([self.folder / "hvd-info", "--json", "--only", "ranks"], before=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(ended.returncode, 1, ended.stdout)
+        self.finding(json.loads(ended.stdout)["checks"]["ranks"], "MPI does not start: exit code 3")
 
     @unittest.skipUnless(MPI.startswith("Open"), "MPICH writes no files as it starts")
     def test_an_mpi_that_does_not_start(self):

@@ -61,7 +61,7 @@ class Options(CommandLine):
             self.assert_refused(["-np", word, "./train"], f'-np: "{word}" is no whole number')
             self.assert_refused(["-H", f"a:{word}", "./train"], "slots must be a number")
         for word in ("inf", "nan", "0x1p3", "+1", " 1", "1s", ""):
-            self.assert_refused(["-np", 1, "--kill-after", word, "./train"], f'--kill-after: "{word}" is no number from 0 on')
+            self.assert_refused(["-np", 1, "--kill-after", word, "./train"], f'--kill-after: "{word}" is no number from 0 to 2592000')
         self.assertEqual(len(self.placed("-np", 1, "--kill-after", "1e1", "--start-timeout", "007.5")), 1)
 
     def test_hosts_of_other_domains_are_other_hosts(self):
@@ -183,12 +183,14 @@ class Options(CommandLine):
                 self.assert_refused([option, word, "./train"], f'hvdrun: {option}: "{word}" is no whole number from 1 to 1048576\n')
         self.assert_refused(["--np=x", "./train"], 'hvdrun: --np: "x" is')
         self.assert_refused(["-np", 2, "-np", 3, "./train"], "hvdrun: -np: ")
-        self.assert_refused(["-np", 2, "--kill-after", "soon", "./train"], 'hvdrun: --kill-after: "soon" is no number from 0 on\n')
+        self.assert_refused(["-np", 2, "--kill-after", "soon", "./train"], 'hvdrun: --kill-after: "soon" is no number from 0 to 2592000\n')
+        self.assert_refused(["-np", 2, "--kill-after", "1e9", "./train"], 'hvdrun: --kill-after: "1e9" is no number from 0 to 2592000\n')
         self.assert_refused(["./train"], "-np")
         self.assert_refused(["-np", 2], "program")
         self.assert_refused(["-np", 2, "--backend", "gloo", "./train"], "gloo")
         self.assert_refused(["-np", 2, "--backend", "nccl", "./train"], "nccl")
-        self.assert_refused(["-np", 2, "--start-timeout", "-1", "./train"], 'hvdrun: --start-timeout: "-1" is no number from 0.001 on\n')
+        self.assert_refused(["-np", 2, "--start-timeout", "-1", "./train"], 'hvdrun: --start-timeout: "-1" is no number from 0.001 to 2592000\n')
+        self.assert_refused(["-np", 2, "--forward-signals", "PIPE", "./train"], "--forward-signals", "no signal that can be passed on")
         self.assert_refused(["-np", 2, "--ssh-command", "ssh {host}", "./train"], "ssh {host}", "{command}")
         self.assert_refused(["-np", 2, "--ssh-command", "ssh 'x {command}", "./train"], "--ssh-command", "not closed")
         self.assert_refused(["-np", 2, "--mpi-args", "--x", "./train"], "--backend mpi")

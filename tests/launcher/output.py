@@ -8,6 +8,7 @@ import os
 import pathlib
 import pty
 import re
+import signal
 import struct
 import subprocess
 import termios
@@ -238,6 +239,26 @@ class Output(LauncherTest):
         ended = self.run_it("-np", 2, "--output-filename", "out", "sh", "-c", "echo x; sleep 1000")
         self.assertEqual(ended.returncode, 1)
         self.assertIn("the output of rank 0 cannot be written to its file: No space left on device", ended.stderr)
+
+    def test_a_file_that_is_full_when_a_connection_has_ended_ends_the_job(self):
+        # The beginning of a character is written when nothing follows it any more. A pipe without a reader takes nothing.
+        (self.folder / "out/rank.1").mkdir(parents=True)
+        os.mkfifo(self.folder / "out/rank.1/stdout")
+        reader = os.open(self.folder / "out/rank.1/stdout", os.O_RDONLY | os.O_NONBLOCK)
+        (self.folder / "text").write_bytes(b"begins\n\xc3")
+        (self.folder / "rsh").write_text('#!/bin/sh\necho $$ >connection\nexec sh -c "$1"\n')
+        (self.folder / "rsh").chmod(0o755)
+        job = self.start_it("-H", "localhost:1,b:1", "--ssh-command", "./rsh {command}", "--kill-after", 1, "--event-log", "log", "--output-filename", "out", "sh", "-c",
+                            "sleep 1000 & touch here.$HVD_RANK; [ $HVD_RANK = 0 ] || { while ! [ -e here.0 ]; do sleep 0.01; done; cat text; }; wait")
+        self.assertEqual(job.stdout.readline(), "[1]<stdout>:begins\n")
+        os.close(reader)
+        os.kill(int((self.folder / "connection").read_text()), signal.SIGKILL)
+        self.assertEqual(job.wait(PATIENCE), 1)
+        self.assertIn("the output of rank 1 cannot be written to its file: Broken pipe; 1 other rank was ended\n", job.stderr.read())
+        self.assert_nothing_is_left()
+        self.assertIn('"event": "finished"', (self.folder / "log").read_text())
+        job.stdout.close()  # the rest is no text
+        job.stdout = None
 
     def test_an_output_that_is_full_is_told_as_that(self):
         for words, code in ((["-np", "2", "sh", "-c", "echo x; sleep 1000"], 1), (["-np", "2", "--max-restarts", "3", "sh", "-c", "echo x; sleep 1000"], 1), (["-np", "2", "--dry-run", "true"], 1),

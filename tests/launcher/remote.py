@@ -8,7 +8,7 @@ import signal
 import subprocess
 import unittest
 
-from launching import FAKE_SSH, LauncherTest, PATIENCE, UNIMPRESSED, command_lines
+from launching import FAKE_SSH, LauncherTest, PATIENCE, UNIMPRESSED, command_lines, wait_until, with_defaults
 
 STAYS = "touch here.$HVD_RANK; sleep 1000 & wait"
 
@@ -107,6 +107,20 @@ class Remote(LauncherTest):
         job = self.start_it("-H", "a:2", "--kill-after", 1, "--ssh-command", ssh, "sh", "-c", STAYS)
         self.wait_for_files("here.0", "here.1")
         job.kill()
+        self.assert_nothing_is_left()
+
+    def test_signals_that_end_no_process_are_passed_on_as_well(self):
+        names = ("TSTP", "CONT", "WINCH", "URG")
+        traps = "; ".join(f"trap 'touch got.{name}.$HVD_RANK' {name}" for name in names)
+        job = self.start_it("-H", "a:1,localhost:1", "--ssh-command", FAKE_SSH, "--kill-after", 0.3, "--event-log", "log", "--forward-signals", ",".join(names), "sh", "-c",
+                            f"{traps}; touch here.$HVD_RANK; while :; do sleep 0.02 & wait $!; done", before=with_defaults)
+        self.wait_for_files("here.0", "here.1")
+        wait_until(lambda: (self.folder / "log").read_text().count('"started"') == 2, "hvdrun has heard of both ranks")
+        for name in names:
+            job.send_signal(signal.Signals["SIG" + name])
+            self.wait_for_files(f"got.{name}.0", f"got.{name}.1")
+        job.terminate()
+        self.assertEqual(job.wait(PATIENCE), 143)
         self.assert_nothing_is_left()
 
     def test_a_second_interrupt_kills_at_once(self):

@@ -3,6 +3,9 @@
 #include <doctest/doctest.h>
 
 #include <csignal>
+#include <fstream>
+#include <iterator>
+#include <string>
 
 #include <poll.h>
 #include <unistd.h>
@@ -505,6 +508,19 @@ TEST_CASE("the folders of ranks have as many digits as the last one needs") {
     CHECK(name(9, 11) == "/rank.09");
     CHECK(name(10, 11) == "/rank.10");
     CHECK(name(10, 101) == "/rank.010");
+}
+
+TEST_CASE("what a lost rank's children write stays beside the output of its slot's next rank") {
+    const hvd_test::temporary_directory folder;
+    const std::string path = (folder / "stdout").string();
+    screen shown{false};
+    rank_stream lost(1, 1), next(1, 1);
+    lost.open_file(path, false, false);
+    next.open_file(path, false, true);
+    next.add("of the next one\n", shown);
+    lost.add("of a child\n", shown);
+    std::ifstream file(path);
+    CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == "of the next one\nof a child\n");
 }
 
 namespace {

@@ -58,6 +58,11 @@ class TcpJobs(LauncherTest):
         file.write_text("0123456789abcdef" * 4)
         file.chmod(0o600)
         self.assert_sums(self.run_it("-np", 2, "--secret-file", file, PROGRAM), 2)
+        self.assert_sums(self.run_it("-np", 2, "--secret-file", "mine", "sh", "-c", f"cd / && exec {PROGRAM}"), 2)
+
+    def test_the_file_of_the_secret_is_found_from_every_folder(self):
+        self.assert_sums(self.run_it("-np", 2, "sh", "-c", f"cd / && exec {PROGRAM}", TMPDIR="secrets"), 2)
+        self.assertRegex(self.run_it("-np", 1, "sh", "-c", "echo $HVD_SECRET_FILE", TMPDIR="").stdout, r":/tmp/hvdrun\.\w+\n$")
 
     def test_a_rank_with_another_secret_does_not_take_part(self):
         ended = self.run_it("-np", 2, "-x", "HVD_START_TIMEOUT=500ms", "sh", "-c",

@@ -91,6 +91,7 @@ void note_signals() {
     action.sa_handler = on_signal;
     for (const int signal : ending_signals) ::sigaction(signal, &action, nullptr);
     std::signal(SIGPIPE, SIG_IGN);
+    std::signal(SIGCHLD, SIG_DFL);  // where it was ignored, no end of a worker is told
     // The program that starts this one may have blocked some, and workers would inherit that.
     sigset_t none;
     ::sigemptyset(&none);

@@ -97,8 +97,10 @@ child_end in_child(const std::function<int()>& f, double seconds, const std::str
     err.close(err.ends[1]);
     ::fcntl(in.writing(), F_SETFL, O_NONBLOCK);
     std::string pending = input;
+    const auto at_broken_pipes = std::signal(SIGPIPE, SIG_IGN);  // it may end before it has read
     while (!end.is_late && exchange(in, out, err, pending, end, 50))
         end.is_late = clock::now() > limit;
+    std::signal(SIGPIPE, at_broken_pipes);
     if (end.is_late) ::kill(child, SIGKILL);
     int status = 0;
     ::waitpid(child, &status, 0);

@@ -4,8 +4,12 @@
 // Tells what hvd finds here, what is wrong, and what to do about it: hvd-info, or hvdrun -np 2 -H
 // a,b hvd-info for all ranks of a job.
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -100,6 +104,8 @@ int run(const options& o) {
     std::vector<check_report> checks = own.checks;
     if (!met.meeting.facts.empty() || !met.meeting.findings.empty()) checks.push_back(met.meeting);
     print_all(o, checks, met.all);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+        throw std::runtime_error(std::string("the report cannot be written: ") + strerror(errno));
     return has_wrong(checks) ? 1 : 0;
 }
 
@@ -107,6 +113,7 @@ int run(const options& o) {
 }  // namespace hvd_info
 
 int main(int argc, char** argv) {
+    std::signal(SIGCHLD, SIG_DFL);  // where it was ignored, every child seems to have ended well
     std::vector<std::string> checks;
     for (const hvd_info::known_check& one : hvd_info::known_checks) checks.emplace_back(one.name);
     checks.emplace_back("ranks");

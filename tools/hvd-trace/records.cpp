@@ -26,6 +26,10 @@ using hvd::detail::tensor_record;
     throw std::runtime_error("hvd-trace: " + source + ": " + why);
 }
 
+[[noreturn]] void refuse_without_record(const std::string& source, const std::string& why) {
+    throw no_record("hvd-trace: " + source + ": " + why);
+}
+
 class file_descriptor {
 public:
     explicit file_descriptor(const std::string& path)
@@ -83,7 +87,7 @@ file_descriptor records_of(const std::string& source, const std::string& folder)
         record_file_head head{};
         if (file.is_open() && has_head(file, head) && has_number(folder, head.process)) return file;
     }
-    refuse(source, "it has no record of calls of hvd");
+    refuse_without_record(source, "it has no record of calls of hvd");
 }
 
 // A kind is an index of a table.
@@ -159,7 +163,7 @@ process_records read_records(const std::string& process_or_file) {
     if (!is_process(process_or_file))
         return read_from(process_or_file, file_descriptor(process_or_file));
     const std::string folder = "/proc/" + process_or_file, source = "process " + process_or_file;
-    if (!std::filesystem::exists(folder)) refuse(source, "there is none");
+    if (!std::filesystem::exists(folder)) refuse_without_record(source, "there is none");
     process_records result = read_from(source, records_of(source, folder));
     result.is_stopped = is_stopped(folder);
     return result;

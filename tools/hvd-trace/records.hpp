@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -21,13 +22,18 @@ struct process_records {
     std::vector<std::unique_ptr<hvd::detail::tensor_record>> tensors;
 };
 
+// A process that is not there, or is none of a program of hvd.
+struct no_record : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
 // True for a process number that is the name of no file.
 bool is_process(const std::string& argument);
 // True for a file of records; false for another one, and where there is none.
 bool is_record_file(const std::string& argument);
 
 // Reads the records of a process that runs or is stopped, or those in a file.
-// @throws std::runtime_error if there are none, or this user may not read them
+// @throws no_record if there are none; std::runtime_error if this user may not read them
 process_records read_records(const std::string& process_or_file);
 
 // Says which rank waits in which call for whom, which call of theirs differs, and who has not come.

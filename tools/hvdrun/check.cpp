@@ -103,7 +103,9 @@ private:
     bool read_some(const file_descriptor& from, std::string& to) const {
         pollfd ready{from.number(), POLLIN, 0};
         const double left = limit_ - seconds();
-        if (left <= 0 || ::poll(&ready, 1, int(left * 1000) + 1) <= 0) return false;
+        constexpr double longest = 1e6;  // poll takes an int of milliseconds
+        const int milliseconds = int(std::min(left, longest) * 1000) + 1;
+        if (left <= 0 || ::poll(&ready, 1, milliseconds) <= 0) return false;
         char bytes[4096];
         const ssize_t n = ::read(from.number(), bytes, sizeof bytes);
         if (n > 0) to.append(bytes, std::size_t(n));

@@ -55,7 +55,7 @@ CLI::Validator number(Number low, Number high = std::numeric_limits<Number>::max
     return CLI::Validator(check, "");
 }
 
-constexpr double shortest_time = 0.001;  // seconds
+constexpr double shortest_time = 0.001, longest_time = 2'592'000;  // seconds
 
 void describe_elastic(CLI::App& app, options& o, given_options& given) {
     const CLI::Validator of_ranks = number(1, most_elastic_ranks);
@@ -82,7 +82,7 @@ void describe_elastic(CLI::App& app, options& o, given_options& given) {
         ->transform(number(shortest_time));
     app.add_option("--elastic-timeout", o.elastic_timeout,
                    "elastic: seconds in which enough slots and ranks must come (600)")
-        ->transform(number(shortest_time, 2'592'000.0));
+        ->transform(number(shortest_time, longest_time));
 }
 
 class help_formatter : public CLI::Formatter {
@@ -128,10 +128,10 @@ void describe(CLI::App& app, options& o, given_options& given) {
            "--start-timeout", o.start_timeout,
            "seconds in which remote hosts must start the program, and lost ranks of elastic "
            "jobs come back (30)")
-        ->transform(number(shortest_time));
+        ->transform(number(shortest_time, longest_time));
     app.add_option("--kill-after", o.kill_after,
                    "seconds between SIGTERM and SIGKILL when a job ends (5)")
-        ->transform(number(0.0));
+        ->transform(number(0.0, longest_time));
     app.add_flag("--stdin", o.takes_input, "rank 0 gets the standard input");
     app.add_option("--forward-signals", given.passed_on,
                    "USR1,USR2: signals that are passed on to the ranks, and end no job");

@@ -112,6 +112,7 @@ run_end job::run() {
     start_first();
     meeting_place_->serve();
     while (!ranks_.empty() || !connections_.empty()) turn();
+    look_at_full();
     look_at_shortfall();
     events_.add("finished", {{"code", exit_code_}, {"seconds", seconds() - started_at_}});
     if (exit_code_ == 0 && events_.is_cut_off()) {  // another run would write none either
@@ -239,16 +240,13 @@ void job::move_bytes() {
     const auto move = [&](auto& one) {
         const bool output = files_[i++].revents != 0, errors = files_[i++].revents != 0;
         if (files_[i++].revents != 0) one.write_input();
-        try {
-            if (output) one.read_output(screen_);
-            if (errors) one.read_errors(screen_);
-            one.show_parts(seconds(), screen_);
-        } catch (const failure& full) {
-            note_full(full);
-        }
+        if (output) one.read_output(screen_);
+        if (errors) one.read_errors(screen_);
+        one.show_parts(seconds(), screen_);
     };
     for (rank& one : ranks_) move(one);
     for (connection& one : connections_) move(one);
+    look_at_full();
     for (rank& one : ranks_) note_start(one);
 }
 

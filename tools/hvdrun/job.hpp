@@ -88,7 +88,7 @@ private:
     std::string why_ended(const rank& one) const;
 
     // The end of the job.
-    void note_full(const failure& full);
+    void look_at_full();
     void look_at_obstacles();
     void look_at_shortfall();
     void look_at_clock();

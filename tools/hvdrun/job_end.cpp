@@ -235,10 +235,13 @@ void job::look_at_shortfall() {
     }
 }
 
-// A file takes no more output. The screen still gets what was read.
-void job::note_full(const failure& full) {
-    screen_.flush();
-    if (!is_ending()) end_for_good(full.code(), full.what());
+// A file or the standard output takes no more.
+void job::look_at_full() {
+    if (is_ending()) return;
+    if (!screen_.full_file().empty()) return end_for_good(1, screen_.full_file());
+    if (screen_.error() == 0) return;
+    const failure full = output_failure(screen_.error());
+    end_for_good(full.code(), full.what());
 }
 
 void job::look_at_clock() {
@@ -246,7 +249,7 @@ void job::look_at_clock() {
     if (!is_ending()) {
         if (const int signal = signal_watch::asked_to_end(); signal != 0)
             end_for_good(128 + signal, "ended by " + ending{0, signal}.description());
-        else if (screen_.error() != 0) note_full(output_failure(screen_.error()));
+        look_at_full();
     }
     for (rank& one : ranks_) {
         look_at_start(one);
@@ -303,11 +306,7 @@ void job::finish_ended() {
         if (!one.has_open_output()) {
             leave(one);
         } else if (now > one.ended_at() + 2 * options_.kill_after + 1) {
-            try {
-                one.close_output(screen_);
-            } catch (const failure& full) {
-                note_full(full);
-            }
+            one.close_output(screen_);
         } else if (now > one.ended_at() + options_.kill_after) {
             one.terminate();
         }

@@ -79,6 +79,7 @@ int run(const options& o) {
         print_job(o, places);
         return 0;
     }
+    ignore_without_ranks(o.passed_on);
     job_records records(o);
     return run_again(o.max_restarts, [&] { return run_job(o, records); });
 }

@@ -71,8 +71,9 @@ std::set<int> signals_of(const std::string& names) {
         for (int signal = 1; signal < SIGRTMIN; ++signal)
             if (const char* known = sigabbrev_np(signal); known != nullptr && bare == known)
                 found = signal;
+        // hvdrun itself gets SIGPIPE when nobody reads its output.
         if (found == 0 || found == SIGKILL || found == SIGSTOP || found == SIGCHLD ||
-            is_of_fault(found))
+            found == SIGPIPE || is_of_fault(found))
             throw usage_failure("--forward-signals " + names + ": \"" + name +
                                 "\" is no signal that can be passed on");
         result.insert(found);

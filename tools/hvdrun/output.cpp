@@ -79,7 +79,8 @@ void screen::show_status(const std::string& text) {
 }
 
 void rank_stream::open_file(const std::string& path, bool with_times, bool goes_on) {
-    const int how = goes_on ? O_APPEND : O_TRUNC;
+    // A lost rank's own children may still write when the slot has its next rank.
+    const int how = O_APPEND | (goes_on ? 0 : O_TRUNC);
     file_ = file_descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | how | O_CLOEXEC, 0666));
     if (!file_) throw failure(1, path + ": the file cannot be written: " + strerror(errno));
     times_in_file_ = with_times;
@@ -126,9 +127,9 @@ void rank_stream::take(const line_part& line, screen& to) {
     std::string bytes = times_in_file_ && line.begins ? timestamp() + " " : "";
     bytes += line.bytes;
     if (write_all(file_.number(), bytes.data(), bytes.size())) return;
+    to.note_full_file("the output of rank " + std::to_string(rank_) +
+                      " cannot be written to its file: " + strerror(errno));
     file_.close();
-    throw failure(1, "the output of rank " + std::to_string(rank_) +
-                         " cannot be written to its file: " + strerror(errno));
 }
 
 void make_folder(const std::string& path) {

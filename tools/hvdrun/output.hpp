@@ -28,6 +28,11 @@ public:
     bool has_status() const { return status_is_shown_; }
     // 0, or the error by which the standard output takes no more.
     int error() const { return error_; }
+    // The file of a rank takes no more. The first reason stays.
+    void note_full_file(const std::string& why) {
+        if (full_file_.empty()) full_file_ = why;
+    }
+    const std::string& full_file() const { return full_file_; }
 
 private:
     void write(int stream, const std::string& bytes);
@@ -37,7 +42,7 @@ private:
     int error_ = 0;
     bool has_colours_[3] = {};  // by stream
     int width_ = 80;
-    std::string status_, taken_[3];  // by stream
+    std::string status_, full_file_, taken_[3];  // by stream
 };
 
 // One of the two streams of a rank: lines for the screen, and the same bytes for a file.

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string_view>
 
 #include <fcntl.h>
@@ -22,12 +23,20 @@ std::string hex(const hvd::detail::shared_secret& secret) {
     return std::string(std::string_view(hvd::detail::hex_of(secret)));
 }
 
+// A rank may leave hvdrun's folder before it reads the file.
+std::string absolute(const std::string& path) {
+    std::error_code error;
+    const std::filesystem::path result = std::filesystem::absolute(path, error);
+    return error ? path : result.string();
+}
+
 // The path of a file that is not there yet, where other users' programs do not look if the system
 // has such a place.
 std::string new_path() {
     const char* folder = std::getenv("XDG_RUNTIME_DIR");
     if (folder == nullptr || ::access(folder, W_OK) != 0) folder = std::getenv("TMPDIR");
-    return std::string(folder == nullptr ? "/tmp" : folder) + "/hvdrun." + random_digits();
+    const bool has_none = folder == nullptr || *folder == 0;
+    return absolute(std::string(has_none ? "/tmp" : folder) + "/hvdrun." + random_digits());
 }
 
 // Makes the file, with mode 0600.
@@ -52,7 +61,7 @@ process start_remover(const std::string& path) {
 
 std::string random_digits() { return hex(hvd::detail::new_secret()).substr(0, 32); }
 
-job_secret::job_secret(const std::string& users_file) : path_(users_file) {
+job_secret::job_secret(const std::string& users_file) {
     if (users_file.empty()) {
         digits_ = hex(hvd::detail::new_secret());
         path_ = new_path();
@@ -61,6 +70,7 @@ job_secret::job_secret(const std::string& users_file) : path_(users_file) {
         write_file(path_, digits_);
         return;
     }
+    path_ = absolute(users_file);
     try {
         digits_ = hex(hvd::detail::secret_from_file(users_file.c_str()));
     } catch (const hvd::error& error) {

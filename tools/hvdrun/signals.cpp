@@ -97,16 +97,27 @@ signal_watch::signal_watch(const std::set<int>& passed_on) : ends_(make_pipe()) 
     sigfillset(&action.sa_mask);
     ::sigaction(SIGCHLD, &action, nullptr);
     for (const int signal : ending_signals()) ::sigaction(signal, &action, nullptr);
+    for (const int signal : passed_on)
+        if (!was_ignored(signal)) ::sigaction(signal, &action, nullptr);
 }
 
 signal_watch::~signal_watch() {
     ::signal(SIGCHLD, SIG_DFL);
+    std::set<int> passed_on;
+    for (int signal = 1; signal < NSIG; ++signal)
+        if (is_passed_on[signal]) passed_on.insert(signal);
+    ignore_without_ranks(passed_on);
     end_at_signals();
 }
 
 void end_at_signals() {
     for (const int signal : ending_signals())
-        ::signal(signal, ::getpid() == 1 && !is_of_fault(signal) ? end_at_once : SIG_DFL);
+        if (!is_passed_on[signal])
+            ::signal(signal, ::getpid() == 1 && !is_of_fault(signal) ? end_at_once : SIG_DFL);
+}
+
+void ignore_without_ranks(const std::set<int>& passed_on) {
+    for (const int signal : passed_on) ::signal(signal, SIG_IGN);
 }
 
 std::vector<int> signal_watch::take_passed_on() {

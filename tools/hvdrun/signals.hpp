@@ -47,5 +47,7 @@ private:
 // Lets a signal end hvdrun while it has no ranks. The kernel gives the first process of a container
 // only those that it handles.
 void end_at_signals();
+// Signals for the ranks end no job, also while it has none. It comes after end_at_signals().
+void ignore_without_ranks(const std::set<int>& passed_on);
 
 }  // namespace hvdrun
