@@ -265,6 +265,28 @@ TEST_CASE("arenas are made, and grow, on all ranks or on none") {
     });
 }
 
+TEST_CASE("memory goes back to an arena where there is none for a longer list of its blocks") {
+    on_every_transport([](auto& comm) {
+        constexpr std::size_t each = 64, blocks = 20;
+        hvd::arena arena(comm, each * blocks);
+        for (int round = 0; round < 2; ++round) {
+            void* given[blocks];
+            for (void*& block : given) block = arena.allocate(each);
+            CHECK(arena.available() == 0);
+            {
+                const scarce_memory none(true, 0, shortage::from_then_on);
+                for (const std::size_t first : {0, 1})  // no two of the first half are neighbours
+                    for (std::size_t i = first; i < blocks; i += 2)
+                        arena.deallocate(given[i], each);
+            }
+            CHECK(!scarce_memory::has_failed());
+            CHECK(arena.available() == each * blocks);
+        }
+        void* const all = arena.allocate(each * blocks);
+        arena.deallocate(all, each * blocks);
+    });
+}
+
 #if defined(HVD_TEST_BACKEND_MPI)
 TEST_CASE("the world and duplicates of handles are made on all ranks, or on none") {
     const failing_rank_does_not_hang guard;
