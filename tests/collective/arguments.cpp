@@ -418,6 +418,24 @@ TEST_CASE("a shape whose bytes nothing can count is refused") {
         // an empty one is allowed
         comm.allreduce(hvd::view(&x, hvd::shape(much, much, 0)), hvd::sum);
         CHECK(x == 1);
+        // the same in a list, and a list whose tensors are too much together
+        std::vector<int> y(3);
+        const auto refused = [&](const char* reason, auto call) {
+            if (const auto why = thrown<hvd::error>(call)) CHECK(contains(why->what(), reason));
+        };
+        const auto each = hvd::fuse(y, hvd::view(&x, hvd::shape(much, much)));
+        const char* const of_one = "no memory has the elements of tensor 1 of fuse()";
+        refused(of_one, [&] { comm.allreduce(each, hvd::sum); });
+        refused(of_one, [&] { comm.allgather(each); });
+        refused(of_one, [&] { comm.scatter(each); });
+        refused(of_one, [&] { comm.reduce_scatter(each, hvd::sum); });
+        const auto half = hvd::view(&x, PTRDIFF_MAX / 2 / sizeof x);
+        const auto all = hvd::fuse(y, half, half, half);
+        const char* const of_all = "no memory has the elements of tensor 2 of fuse()";
+        refused(of_all, [&] { comm.broadcast(all); });
+        refused(of_all, [&] { comm.scan(all, hvd::sum); });
+        refused(of_all, [&] { comm.gather(all); });
+        refused(of_all, [&] { static_cast<void>(comm.plan_allreduce(all, hvd::sum)); });
         check_that_it_works(comm);
     });
 }

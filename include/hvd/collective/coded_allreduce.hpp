@@ -29,7 +29,8 @@ struct coded_allreduce_call : call {
         [&]<class... T>(type_list<T...>) {
             (place<T>(list, type++, bytes, content), ...);
         }(fused_types_t<Fused>{});
-        if constexpr (Codec::keeps_residual) residuals_.resize(coded_elements_);
+        if constexpr (Codec::keeps_residual)
+            if (!op.entry.refused) residuals_.resize(coded_elements_);
         op.groups = groups_.data();
         op.group_count = groups_.size();
         op.entry.fused = true;

@@ -38,13 +38,9 @@ struct fused_reduce_scatter_call : call {
         [&]<class... T>(type_list<T...>) {
             (lay_out_group<T>(index++, bytes, result_bytes), ...);
         }(fused_types_t<Fused>{});
-        make_room(memory.input, bytes);
-        make_room(memory.output, result_bytes);
         hash content;
-        for (const tensor_ref& tensor : memory.tensors) {
-            content.add(tensor);
-            if (!tensor.dense) make_room(memory.dense, tensor.bytes());
-        }
+        for (const tensor_ref& tensor : memory.tensors) content.add(tensor);
+        if (!op.entry.refused) make_memory(bytes, result_bytes);
         op.entry.fused = true;
         op.entry.count = bytes;
         op.entry.content = content.value();
@@ -82,8 +78,9 @@ struct fused_reduce_scatter_call : call {
     // Writes the slices to new memory.
     template <class... R>
     void set_results(std::tuple<R...>& results, const Fused& list) {
-        make_results(results, list);
         memory.outputs.clear();
+        if (op.entry.refused) return;
+        make_results(results, list);
         for_each_result(results, [&](auto& result) {
             result.resize(slice(memory.outputs.size(), rank_));
             memory.outputs.push_back(erase(view(result.data(), result.size())));
@@ -115,6 +112,13 @@ private:
 
     std::size_t slice(std::size_t tensor, int rank) const {
         return bounds(tensor)[rank + 1] - bounds(tensor)[rank];
+    }
+
+    void make_memory(std::size_t bytes, std::size_t result_bytes) {
+        make_room(memory.input, bytes);
+        make_room(memory.output, result_bytes);
+        for (const tensor_ref& tensor : memory.tensors)
+            if (!tensor.dense) make_room(memory.dense, tensor.bytes());
     }
 
     template <class T>
