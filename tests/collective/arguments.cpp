@@ -6,16 +6,40 @@
 #include <limits>
 #include <numeric>
 #include <span>
+#include <stdexcept>
 #include <utility>
 
+#include "disagreement.hpp"
 #include "reference.hpp"
-#include "support.hpp"
 
 namespace arguments_tests {
 
 using namespace hvd_test;
 
 // The arguments that a collective takes, and errors that one rank can see.
+
+namespace {
+
+// A tensor of a user's that may have no view.
+struct moody {
+    std::vector<float> cells;
+    bool throws = false;
+};
+
+}  // namespace
+
+}  // namespace arguments_tests
+
+template <>
+struct hvd::view_traits<arguments_tests::moody> {
+    static constexpr bool borrowed = false;
+    static auto view(auto& t) {
+        if (t.throws) throw std::domain_error("no view today");
+        return hvd::view(t.cells.data(), t.cells.size());
+    }
+};
+
+namespace arguments_tests {
 
 TEST_CASE("spans, std::arrays, C arrays, nested ones and scalars are tensors") {
     on_every_transport([](auto& comm) {
@@ -349,6 +373,60 @@ TEST_CASE("an output of another size is refused with both sizes, and the communi
     });
 }
 
+TEST_CASE("a view of the user's that throws on one rank refuses the call") {
+    on_every_transport_from(2, [](auto& comm) {
+        const int last = comm.size() - 1;
+        const bool throws = comm.rank() == last;
+        moody x{std::vector<float>(size_of(comm), 1), throws};
+        std::vector<float> out(size_of(comm)), all(size_of(comm) * size_of(comm)), one(1);
+        const auto check = [&](const char* name, auto call) {
+            INFO("call ", std::string(name));
+            if (throws) {
+                thrown<std::domain_error>([&] { by_next_call(comm, call); });
+            } else {
+                const auto e = thrown<hvd::peer_error>([&] { by_next_call(comm, call); });
+                if (e) CHECK(contains(e->what(), "no view today"));
+            }
+            check_that_it_works(comm);
+        };
+        check("allreduce", [&] { comm.allreduce(x, hvd::sum); });
+        check("allreduce into", [&] { comm.allreduce(x, hvd::into(out), hvd::sum); });
+        check("allreduce async", [&] { comm.allreduce_async(x, hvd::sum).wait(); });
+        check("reduce", [&] { comm.reduce(x, hvd::sum); });
+        check("reduce into", [&] { comm.reduce(x, hvd::into(out), hvd::sum); });
+        check("reduce async", [&] { comm.reduce_async(x, hvd::sum).wait(); });
+        check("reduce_scatter", [&] { comm.reduce_scatter(x, hvd::sum); });
+        check("reduce_scatter into", [&] { comm.reduce_scatter(x, hvd::sum, hvd::into(one)); });
+        check("scan", [&] { comm.scan(x, hvd::sum); });
+        check("scan async", [&] { comm.scan_async(x, hvd::sum).wait(); });
+        check("exscan into", [&] { comm.exscan(x, hvd::into(out), hvd::sum); });
+        check("broadcast", [&] { comm.broadcast(x); });
+        check("broadcast async", [&] { comm.broadcast_async(x).wait(); });
+        check("allgather", [&] { comm.allgather(x); });
+        check("allgather into", [&] { comm.allgather(x, hvd::into(all)); });
+        check("gather", [&] { comm.gather(x); });
+        check("gather into", [&] { comm.gather(x, hvd::into(all)); });
+        check("scatter", [&] { comm.scatter(x, hvd::root{last}); });
+        check("alltoall", [&] { comm.alltoall(x); });
+        check("allreduce_with_rank", [&] { comm.allreduce_with_rank(x, hvd::max); });
+        const auto plan = [&] {
+            static_cast<void>(
+                comm.plan_allreduce(x, hvd::sum, {}, hvd::codec::cast<hvd::bfloat16>));
+        };
+        check("plan", plan);
+        if (throws) {
+            thrown<std::domain_error>([&] { comm.send(x, hvd::peer{0}); });
+            thrown<std::domain_error>([&] { comm.send_async(x, hvd::peer{0}).wait(); });
+        }
+        for (int i = 0; i < 2 && comm.rank() == 0; ++i) {
+            const auto e =
+                thrown<hvd::peer_error>([&] { comm.recv(hvd::into(out), hvd::peer{last}); });
+            if (e) CHECK(contains(e->what(), "no view today"));
+        }
+        check_that_it_works(comm);
+    });
+}
+
 TEST_CASE("a null pointer with elements is refused, without elements it is an empty tensor") {
     on_every_transport([](auto& comm) {
         int* const nothing = nullptr;
@@ -358,6 +436,29 @@ TEST_CASE("a null pointer with elements is refused, without elements it is an em
         comm.allreduce(hvd::view(nothing, std::size_t(0)), hvd::sum);
         comm.broadcast(hvd::view(nothing, std::size_t(0)));
         CHECK(comm.allgather(hvd::view(nothing, std::size_t(0))).values.empty());
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("only the element type matters of what others than the root give to a scatter") {
+    on_every_transport([](auto& comm) {
+        const int last = comm.size() - 1;
+        const bool is_root = comm.rank() == last;
+        std::vector<int> all(2 * size_of(comm), 7);
+        int* const data = is_root ? all.data() : nullptr;
+        const auto whole = hvd::view(data, all.size());
+        const auto gaps = hvd::view(data, hvd::shape(size_of(comm)), hvd::strides(2));
+        int mine = 0;
+        CHECK(comm.scatter(whole, hvd::root{last}) == std::vector<int>(2, 7));
+        CHECK(comm.scatter_async(whole, hvd::root{last}).wait() == std::vector<int>(2, 7));
+        comm.scatter(gaps, hvd::into(mine), hvd::root{last});
+        CHECK(mine == 7);
+        mine = 0;
+        comm.scatter(hvd::fuse(gaps), hvd::into(hvd::fuse(mine)), hvd::root{last});
+        CHECK(mine == 7);
+        const auto e = thrown<hvd::error>(
+            [&] { comm.scatter(hvd::view(static_cast<int*>(nullptr), 3), hvd::root{last}); });
+        if (e) CHECK(contains(e->what(), "null pointer with 3 elements"));
         check_that_it_works(comm);
     });
 }
@@ -418,6 +519,24 @@ TEST_CASE("a shape whose bytes nothing can count is refused") {
         // an empty one is allowed
         comm.allreduce(hvd::view(&x, hvd::shape(much, much, 0)), hvd::sum);
         CHECK(x == 1);
+        // the same in a list, and a list whose tensors are too much together
+        std::vector<int> y(3);
+        const auto refused = [&](const char* reason, auto call) {
+            if (const auto why = thrown<hvd::error>(call)) CHECK(contains(why->what(), reason));
+        };
+        const auto each = hvd::fuse(y, hvd::view(&x, hvd::shape(much, much)));
+        const char* const of_one = "no memory has the elements of tensor 1 of fuse()";
+        refused(of_one, [&] { comm.allreduce(each, hvd::sum); });
+        refused(of_one, [&] { comm.allgather(each); });
+        refused(of_one, [&] { comm.scatter(each); });
+        refused(of_one, [&] { comm.reduce_scatter(each, hvd::sum); });
+        const auto half = hvd::view(&x, PTRDIFF_MAX / 2 / sizeof x);
+        const auto all = hvd::fuse(y, half, half, half);
+        const char* const of_all = "no memory has the elements of tensor 2 of fuse()";
+        refused(of_all, [&] { comm.broadcast(all); });
+        refused(of_all, [&] { comm.scan(all, hvd::sum); });
+        refused(of_all, [&] { comm.gather(all); });
+        refused(of_all, [&] { static_cast<void>(comm.plan_allreduce(all, hvd::sum)); });
         check_that_it_works(comm);
     });
 }

@@ -2,6 +2,7 @@
 // SPDX-FileCopyrightText: The hvd authors
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <list>
 #include <numeric>
 
@@ -72,7 +73,31 @@ auto against_rank(int rank) {
     };
 }
 
+// Two elements of a user's, which differ in name and size.
+struct point {
+    float x;
+    float front() const { return x; }
+    friend bool operator==(const point&, const point&) = default;
+};
+struct box {
+    float x, y, z;
+};
+point right_of(const point& a, const point& b) { return a.x < b.x ? b : a; }
+
 }  // namespace
+
+}  // namespace fused_tests
+
+template <>
+struct hvd::dtype_traits<fused_tests::point> : hvd::transport_only<fused_tests::point> {
+    static constexpr std::string_view name = "point";
+};
+template <>
+struct hvd::dtype_traits<fused_tests::box> : hvd::transport_only<fused_tests::box> {
+    static constexpr std::string_view name = "box";
+};
+
+namespace fused_tests {
 
 TEST_CASE("an empty list beside one tensor of another type adds nothing to it") {
     hvd_test::on_ranks([](communicator& comm) {
@@ -376,6 +401,37 @@ TEST_CASE("fused reduce_scatter gives each rank its rows of each tensor") {
     });
 }
 
+TEST_CASE("an element that has the members of a vector is one element of a fused result") {
+    on_every_transport([](auto& comm) {
+        const std::vector<point> points(size_of(comm), point{float(comm.rank())});
+        const auto [mine] = comm.scatter(hvd::fuse(points));
+        CHECK(mine == std::vector<point>(1, point{0}));
+        const auto [most] = comm.reduce_scatter(hvd::fuse(points), right_of);
+        CHECK(most == std::vector<point>(1, point{float(comm.size() - 1)}));
+    });
+}
+
+TEST_CASE("fused reduce_scatter of two types of one name reduces each element once") {
+    on_every_transport([](auto& comm) {
+        const std::size_t n = size_of(comm);
+        const std::vector<long> a(2 * n, 1);
+        const std::vector<long long> b(3 * n, 1);
+        std::atomic<int> calls = 0, others = 0;
+        const auto add = [&](auto p, auto q) {
+            ++calls;
+            others += p < 1 || q < 1;
+            return decltype(p)(p + q);
+        };
+        const auto [x, y] = comm.reduce_scatter(hvd::fuse(a, b), add);
+        CHECK(x == std::vector<long>(2, comm.size()));
+        CHECK(y == std::vector<long long>(3, comm.size()));
+        CHECK(others == 0);  // it sees the ranks' elements alone
+        int all_calls = calls;
+        comm.allreduce(all_calls, hvd::sum);
+        CHECK(all_calls == 5 * comm.size() * (comm.size() - 1));
+    });
+}
+
 TEST_CASE("fused reduce_scatter of a runtime list") {
     on_every_transport([](auto& comm) {
         std::vector<std::vector<int>> mine;
@@ -593,6 +649,13 @@ TEST_CASE("a fused refusal by one rank reaches the others") {
             comm.reduce_scatter_async(hvd::fuse(a), hvd::sum, hvd::into(hvd::fuse(part_a))).wait();
         });
         const std::size_t n = size_of(comm);
+        expect_refusal(comm, 0, "of box, this rank's part 1 of point", [&] {
+            const std::vector<point> points(n);
+            std::vector<point> part(1);
+            std::vector<box> boxes(1);
+            if (mine) comm.reduce_scatter(hvd::fuse(points), right_of, hvd::into(hvd::fuse(boxes)));
+            else comm.reduce_scatter(hvd::fuse(points), right_of, hvd::into(hvd::fuse(part)));
+        });
         std::vector<float> c(2 * n + (mine ? 1 : 0)), d(n), x(2 * n), y(n);
         std::vector<double> wide(n);
         expect_refusal(comm, 0, "rows of tensor 1 can't be split equally among",

@@ -359,6 +359,29 @@ TEST_CASE("a communicator is bound to the thread of its first call until that ha
     });
 }
 
+TEST_CASE("a result that a wrong thread asks for stays for the right one") {
+    on_every_transport_from(2, [](auto& comm) {
+        if (!threads_may_call(comm)) return;
+        auto gate = comm.duplicate();
+        const int mine = comm.rank();
+        if (mine != 0) gate.barrier();  // the call of rank 0 is not complete before
+        auto waited = comm.allgather_async(mine), tested = comm.allgather_async(mine);
+        if (mine == 0) {
+            on_another_thread([&] {
+                refused_as_bound([&] { waited.wait(); });
+                refused_as_bound([&] { tested.test(); });
+            });
+            gate.barrier();
+        }
+        CHECK(bool(waited));
+        CHECK(bool(tested));
+        CHECK(waited.wait().values.size() == size_of(comm));
+        CHECK(tested.wait().values.size() == size_of(comm));
+        CHECK(!waited);
+        check_that_it_works(comm);
+    });
+}
+
 TEST_CASE("a communicator that another thread destroys ends well") {
     on_every_transport([](auto& comm) {
         if (!threads_may_call(comm)) return;

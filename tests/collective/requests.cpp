@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -118,6 +119,65 @@ TEST_CASE("a callback gets the failure of its call, which no later call throws t
         auto pending = comm.allreduce_async(x, hvd::sum);
         pending.then([](const std::exception_ptr&) {});
         thrown<hvd::mismatch_error>([&] { pending.wait(); });
+    });
+}
+
+TEST_CASE("a callback may drop its own request, also of a call that fails and of a plan") {
+    on_every_transport_from(2, [](auto& comm) {
+        auto gate = comm.duplicate();
+        tensor x(std::size_t(10 + comm.rank()), 1), y(100, comm.rank());
+        auto plan = comm.plan_allreduce(y, hvd::sum);
+        // The callback of the last rank drops the request; the others come when it is there.
+        const auto dropped_by_its_callback = [&](auto begin) {
+            const bool is_last = comm.rank() == comm.size() - 1;
+            if (!is_last) gate.barrier();
+            std::optional<hvd::request> own(begin());
+            std::atomic<bool> is_over = false;
+            std::exception_ptr outcome;
+            if (!is_last) return own->wait();
+            own->then([&](const std::exception_ptr& failure) {
+                own.reset();
+                outcome = failure;
+                is_over = true;
+            });
+            gate.barrier();
+            while (!is_over) comm.progress();
+            if (outcome) std::rethrow_exception(outcome);
+        };
+        thrown<hvd::mismatch_error>(
+            [&] { dropped_by_its_callback([&] { return comm.allreduce_async(x, hvd::sum); }); });
+        check_that_it_works(comm);
+        dropped_by_its_callback([&] { return plan.run_async(); });
+        CHECK(y == sum_of_ranks(comm));
+        y.assign(100, comm.rank());
+        plan.run();
+        CHECK(y == sum_of_ranks(comm));
+    });
+}
+
+TEST_CASE("a plan whose run is dropped inside another call runs again") {
+    on_every_transport_from(2, [](auto& comm) {
+        auto gate = comm.duplicate();
+        const bool is_last = comm.rank() == comm.size() - 1;
+        tensor x(10, 1), y(100, comm.rank());
+        auto plan = comm.plan_allreduce(y, hvd::sum);
+        if (is_last) {
+            auto first = comm.allreduce_async(x, hvd::sum);
+            std::optional<hvd::request> later(plan.run_async());
+            first.then([&](const std::exception_ptr&) { later.reset(); });
+            gate.barrier();
+            first.wait();
+        } else {
+            gate.barrier();
+            comm.allreduce(x, hvd::sum);
+            const auto e = thrown<hvd::peer_error>([&] { plan.run(); });
+            if (e) CHECK(contains(e->what(), "destroyed inside another call"));
+        }
+        for (int run = 0; run < 2; ++run) {
+            y.assign(100, comm.rank());
+            plan.run();
+            CHECK(y == sum_of_ranks(comm));
+        }
     });
 }
 

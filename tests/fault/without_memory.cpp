@@ -28,6 +28,14 @@ struct tensors {
     std::vector<double> z = std::vector<double>(count, 1);
     std::vector<std::vector<float>> list{std::vector<float>(7, 1), std::vector<float>(900, 1)};
 
+    // A callable whose copies need memory.
+    struct larger_one {
+        std::vector<float> captured;
+        float operator()(float a, float b) const { return a < b ? b : a; }
+    };
+    larger_one callable{{1, 2}};
+
+    const larger_one& larger() const { return callable; }
     auto strided() { return hvd::view(x.data(), hvd::shape(count / 2), hvd::strides(2)); }
     auto matrix() { return hvd::view(x.data(), hvd::shape(count / 5, 5)); }
     auto fused() { return hvd::fuse(x, z, list); }
@@ -48,6 +56,21 @@ std::vector<form<Comm>> all_forms() {
         {"allreduce async", [](Comm& c, tensors& t) { c.allreduce_async(t.x, hvd::sum).wait(); }},
         {"allreduce fused async",
          [](Comm& c, tensors& t) { c.allreduce_async(t.fused(), hvd::sum).wait(); }},
+        {"allreduce_with_rank",
+         [](Comm& c, tensors& t) { static_cast<void>(c.allreduce_with_rank(t.x, hvd::max)); }},
+        {"allreduce by a callable", [](Comm& c, tensors& t) { c.allreduce(t.x, t.larger()); }},
+        {"allreduce fused by a callable",
+         [](Comm& c, tensors& t) { c.allreduce(hvd::fuse(t.x, t.y), t.larger()); }},
+        {"reduce by a callable", [](Comm& c, tensors& t) { c.reduce(t.x, t.larger()); }},
+        {"reduce by a callable async",
+         [](Comm& c, tensors& t) { c.reduce_async(t.x, t.larger()).wait(); }},
+        {"reduce_scatter by a callable",
+         [](Comm& c, tensors& t) { c.reduce_scatter(t.x, t.larger()); }},
+        {"reduce_scatter fused by a callable",
+         [](Comm& c, tensors& t) { c.reduce_scatter(hvd::fuse(t.x), t.larger()); }},
+        {"scan by a callable", [](Comm& c, tensors& t) { c.scan(t.x, t.larger()); }},
+        {"exscan by a callable async",
+         [](Comm& c, tensors& t) { c.exscan_async(t.x, t.larger()).wait(); }},
         {"broadcast fused", [](Comm& c, tensors& t) { c.broadcast(t.fused()); }},
         {"broadcast async", [](Comm& c, tensors& t) { c.broadcast_async(t.x).wait(); }},
         {"broadcast fused async", [](Comm& c, tensors& t) { c.broadcast_async(t.fused()).wait(); }},
@@ -262,6 +285,28 @@ TEST_CASE("arenas are made, and grow, on all ranks or on none") {
                 },
                 use);
         }
+    });
+}
+
+TEST_CASE("memory goes back to an arena where there is none for a longer list of its blocks") {
+    on_every_transport([](auto& comm) {
+        constexpr std::size_t each = 64, blocks = 20;
+        hvd::arena arena(comm, each * blocks);
+        for (int round = 0; round < 2; ++round) {
+            void* given[blocks];
+            for (void*& block : given) block = arena.allocate(each);
+            CHECK(arena.available() == 0);
+            {
+                const scarce_memory none(true, 0, shortage::from_then_on);
+                for (const std::size_t first : {0, 1})  // no two of the first half are neighbours
+                    for (std::size_t i = first; i < blocks; i += 2)
+                        arena.deallocate(given[i], each);
+            }
+            CHECK(!scarce_memory::has_failed());
+            CHECK(arena.available() == each * blocks);
+        }
+        void* const all = arena.allocate(each * blocks);
+        arena.deallocate(all, each * blocks);
     });
 }
 

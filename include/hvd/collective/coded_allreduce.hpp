@@ -24,11 +24,13 @@ struct coded_allreduce_call : call {
         this->check_list(list);
         describe_operation(op, function, o.prescale, o.postscale);
         hash content;
+        content.add(std::uint64_t(Codec::keeps_residual));
         std::size_t bytes = 0, type = 0;
         [&]<class... T>(type_list<T...>) {
             (place<T>(list, type++, bytes, content), ...);
         }(fused_types_t<Fused>{});
-        if constexpr (Codec::keeps_residual) residuals_.resize(coded_elements_);
+        if constexpr (Codec::keeps_residual)
+            if (!op.entry.refused) residuals_.resize(coded_elements_);
         op.groups = groups_.data();
         op.group_count = groups_.size();
         op.entry.fused = true;
@@ -67,7 +69,7 @@ private:
                 tensor_ref& tensor = tensors_.emplace_back(erase(view));
                 tensor.number = number;
                 if (coded && !tensor.dense)
-                    this->refuse(text("hvd: ", this->op.entry.label(), ": tensor ", pieces_.size(),
+                    this->refuse(text("hvd: ", this->op.entry.label(), ": tensor ", number,
                                       " has gaps: codecs take tensors without"));
                 content.add(tensor).add(std::uint64_t(dtype_traits<W>::id));
                 pieces_.push_back({bytes, coded});

@@ -26,15 +26,16 @@ public:
     // Afterwards `add` can't fail.
     void reserve_one() {
         regions_.reserve(regions_.size() + 1);
-        free_.reserve(free_.size() + 1);
+        reserve(regions_.size() + 1, given_);
     }
     void add(std::byte* data, std::size_t bytes) {
         regions_.push_back({data, bytes});
         free_.push_back({data, bytes});
     }
 
-    // Returns null if no block is large enough.
+    // Returns null if no block is large enough. @throws std::bad_alloc
     std::byte* take(std::size_t bytes, std::size_t align) {
+        reserve(regions_.size(), given_ + 1);
         for (std::size_t i = 0; i < free_.size(); ++i) {
             block& piece = free_[i];
             const std::size_t gap = -reinterpret_cast<std::uintptr_t>(piece.data) & (align - 1);
@@ -44,13 +45,15 @@ public:
             piece.bytes = gap;
             if (rest.bytes > 0) free_.insert(free_.begin() + std::ptrdiff_t(i) + 1, rest);
             if (gap == 0) free_.erase(free_.begin() + std::ptrdiff_t(i));
+            ++given_;
             return taken;
         }
         return nullptr;
     }
 
-    // Joins the memory with its free neighbours.
+    // Joins the memory with its free neighbours. It needs no memory.
     void give_back(std::byte* data, std::size_t bytes) {
+        --given_;
         std::size_t i = 0;
         while (i < free_.size() && free_[i].data < data) ++i;
         free_.insert(free_.begin() + std::ptrdiff_t(i), block{data, bytes});
@@ -68,6 +71,13 @@ public:
     }
 
 private:
+    // Makes room for all free blocks that there can be: what is given away lies between them. One
+    // more is there for a moment, before it is joined.
+    void reserve(std::size_t regions, std::size_t given) {
+        const std::size_t most = regions + given + 1;
+        if (free_.capacity() < most) free_.reserve(2 * most);
+    }
+
     static std::size_t sum(const std::vector<block>& blocks) {
         std::size_t bytes = 0;
         for (const block& b : blocks) bytes += b.bytes;
@@ -85,6 +95,7 @@ private:
     }
 
     std::vector<block> regions_, free_;
+    std::size_t given_ = 0;  // blocks that are taken
 };
 
 }  // namespace detail

@@ -46,6 +46,7 @@ public:
     time_limit timeout{};      // counts from the call's turn
     time_point limit = never;  // known when the call has begun and something waits for it
     bool is_awaited = false;   // without a progress thread: by wait() or test()
+    bool has_begun = false;    // the other ranks know it, or it is over
     time_point made = 0;       // known of an engine's, and if somebody observes the calls
     time_point ready = 0;      // known of an engine's if somebody observes them
     const queue_of_calls* queue = nullptr;
@@ -85,8 +86,12 @@ public:
     // The two parts of finish(), for a queue that holds a lock in the second one.
     template <class Around>
     void tell(std::exception_ptr failure, Around around) {
-        failure_ = std::move(failure);
-        if (then_.complete(failure_, around)) is_told_.store(true);
+        failure_ = failure;
+        // The callback may drop its own request, which looks whether the failure is told.
+        then_.complete(failure, [&](auto run) {
+            is_told_.store(true);
+            around(run);
+        });
     }
     void set_done() { done_.store(true); }
 
@@ -212,12 +217,12 @@ public:
     }
 
     // In a destructor: nothing is refused, so it waits for its turn. A request that is destroyed
-    // inside a call of its communicator can't wait for its own. The call is refused in its place.
+    // inside a call of its communicator can't wait for its own.
     void wait_at_end(queued& call) {
         owner_.refuse_if_forked(*call.op);
         const bool unwinds = std::uncaught_exceptions() > 0;
         const time_point limit = unwinds ? owner_.destructor_limit() : never;
-        if (owner_.user().is_inside()) return call.op->entry.refuse(destroyed_inside);
+        if (owner_.user().is_inside()) return forgo(call);
         if (unwinds) owner_.stop_at(limit);
         const bool held = owner_.take_until(unwinds ? limit + tuning::time_to_give_up : never);
         if (held || worker_) complete(call);
@@ -305,6 +310,16 @@ private:
     static constexpr std::string_view destroyed_inside =
         "hvd: the request of this call was destroyed inside another call of its communicator";
 
+    // A call that has not begun is refused in its place. That goes with its failure: the operation
+    // may be a plan's, which runs again.
+    [[gnu::cold]] void forgo(queued& call) noexcept {
+        if (call.has_begun || call.forfeited) return;
+        call.forfeited =
+            made_or_thrown([&] { return usage_error(owner_.rank(), destroyed_inside); });
+        call.op->failure = &call.forfeited;
+        call.op->entry.refuse(destroyed_inside);
+    }
+
     void append(const shared<queued>& call) {
         const lock_guard lock(mutex_);
         if (last_) last_->behind = call;
@@ -384,6 +399,7 @@ private:
         else static_cast<void>(owner_.limit_for(*head.op, head.timeout));  // refuses a wrong one
         owner_.set_time_made(head.made);
         owner_.start(*head.op);
+        head.has_begun = true;
     }
 
     // Runs the first call in the queue to its end.
@@ -426,6 +442,7 @@ private:
 
     void pop(std::exception_ptr failure) {
         const shared<queued> head = front();
+        head->has_begun = true;
         head->tell(std::move(failure), [](auto run) { run(); });
         const lock_guard lock(mutex_);
         first_ = std::move(head->behind);

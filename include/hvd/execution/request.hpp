@@ -161,12 +161,9 @@ public:
     /// Checks once if the call is complete. The handle is empty if the call failed, and has the
     /// result if not.
     bool test() {
-        try {
-            return call_.test();
-        } catch (...) {
-            value_ = {};
-            throw;
-        }
+        bool done = false;
+        collecting([&] { done = call_.test(); });
+        return done;
     }
 
     /// Waits as `request::wait_for` does. After true the result is there: `wait()` takes it.
@@ -185,9 +182,9 @@ public:
     /// failed.
     /// @throws hvd::usage_error if the result has been taken before, or there is none.
     T wait() {
-        const auto value = take();
-        call_.wait();
-        return std::move(value->value);
+        require();
+        collecting([&] { call_.wait(); });
+        return std::move(take()->value);
     }
 
     auto operator co_await() {
@@ -206,9 +203,24 @@ public:
     }
 
 private:
-    detail::shared<detail::queued_value<T>> take() {
+    void require() const {
         if (!value_) throw usage_error(-1, "hvd: this result was taken before");
+    }
+    detail::shared<detail::queued_value<T>> take() {
+        require();
         return std::move(value_);
+    }
+
+    // Runs f, which may end the call. A failure of the call leaves no result. The result of a call
+    // that f was only refused to look at stays.
+    template <class F>
+    void collecting(F f) {
+        try {
+            f();
+        } catch (...) {
+            if (!call_) value_ = {};
+            throw;
+        }
     }
 
     request call_;

@@ -29,14 +29,16 @@ struct call {
         op.flaw = {kind, first, second};
     }
 
+    // Of a view that is not read, only the element type matters.
     template <class T, class S, std::size_t R, class L>
-    void describe(const tensor_view<T, S, R, L>& view) {
+    void describe(const tensor_view<T, S, R, L>& view, bool is_read = true) {
         static_assert(R <= max_dimensions, "hvd: a tensor has at most 8 dimensions");
         using V = std::remove_cv_t<T>;
         describe_elements<V>(op);
         op.entry.dimensions = R;
         op.entry.count = view.size();
         for (std::size_t d = 0; d < R; ++d) op.entry.extents[d] = view.extent(d);
+        if (!is_read) return;
         if (view.data() == nullptr && view.size() > 0) refuse(flaw::null_pointer);
         if (view.size() > PTRDIFF_MAX / sizeof(V)) refuse(flaw::extents);
     }
@@ -44,12 +46,23 @@ struct call {
     // Checks the tensors of a fused list. `list_name` is the user's word for the list.
     template <class List>
     void check_list(const List& list, const char* list_name = "fuse()") {
-        std::size_t index = 0;
+        std::size_t index = 0, bytes = 0;
         list.for_each([&](const auto& view) {
-            if (view.data() == nullptr && view.size() > 0)
-                refuse_null(index, view.size(), list_name);
-            ++index;
+            using V = typename std::remove_cvref_t<decltype(view)>::value_type;
+            check_part(view.data(), view.size(), sizeof(V), index++, bytes, list_name);
         });
+    }
+    // Checks one of them; those before it have so many bytes.
+    void check_part(const void* data, std::size_t count, std::size_t each, std::size_t index,
+                    std::size_t& bytes, const char* list_name) {
+        if (data == nullptr && count > 0) refuse_null(index, count, list_name);
+        if (count > (PTRDIFF_MAX - bytes) / each) [[unlikely]]
+            return refuse_too_large(index, list_name);
+        bytes += count * each;
+    }
+    [[gnu::cold]] void refuse_too_large(std::size_t index, const char* list_name) {
+        refuse(text("hvd: ", op.entry.label(), ": no memory has the elements of tensor ", index,
+                    " of ", list_name, " and those before it"));
     }
     [[gnu::cold]] void refuse_null(std::size_t index, std::size_t count, const char* list_name) {
         refuse(text("hvd: ", op.entry.label(), ": tensor ", index, " of ", list_name,

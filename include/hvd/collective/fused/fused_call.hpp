@@ -49,9 +49,10 @@ protected:
     std::size_t head() const { return memory.tensors.size() * sizeof(std::uint64_t); }
 
     void check_tensors(const std::vector<tensor_ref>& tensors, const char* list_name) {
+        std::size_t bytes = 0;
         for (std::size_t t = 0; t < tensors.size(); ++t)
-            if (tensors[t].data == nullptr && tensors[t].count > 0)
-                refuse_null(t, tensors[t].count, list_name);
+            check_part(tensors[t].data, tensors[t].count, tensors[t].element_bytes, t, bytes,
+                       list_name);
     }
 
     // Writes a message at `at` and returns its end. part(t) is what it has of a tensor.

@@ -23,7 +23,7 @@ struct fused_gather_call : fused_call {
         check_tensors(memory.tensors, "fuse()");
         std::size_t bytes = head();
         for (const tensor_ref& t : memory.tensors) bytes += t.bytes();
-        make_room(memory.input, bytes);
+        if (!op.entry.refused) make_room(memory.input, bytes);
         op.entry.count = bytes;
         op.entry.content = row_content(memory.tensors);
         op.in = memory.input.data();

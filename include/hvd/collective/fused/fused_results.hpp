@@ -38,11 +38,19 @@ void make_results(std::tuple<Results...>& results, const fused<Parts...>& list) 
     }(std::index_sequence_for<Parts...>());
 }
 
+// The results of a runtime list. An element of a user's may have the members of a result.
+template <class R>
+constexpr bool is_list_of_results = false;
+template <class T>
+constexpr bool is_list_of_results<std::vector<gathered<T>>> = true;
+template <class T>
+constexpr bool is_list_of_results<std::vector<std::vector<T>>> = true;
+
 // Calls f(result) for the result of each tensor, in the order of fused::for_each.
 template <class... Results, class F>
 void for_each_result(std::tuple<Results...>& results, F&& f) {
     const auto each = [&f](auto& result) {
-        if constexpr (requires { result.front().values; } || requires { result.front().front(); })
+        if constexpr (is_list_of_results<std::remove_cvref_t<decltype(result)>>)
             for (auto& one : result) f(one);
         else f(result);
     };

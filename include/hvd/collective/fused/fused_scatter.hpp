@@ -29,18 +29,18 @@ struct fused_reduce_scatter_call : call {
         list_tensors(list, memory.tensors);
         memory.sizes.resize(memory.tensors.size() * sizes_of_one() + types * (ranks() + 1));
         std::size_t t = 0;
-        list.for_each([&](const auto& view) { split_rows(view, size, bounds(t++)); });
+        list.for_each([&](const auto& view) {
+            using T = typename std::remove_cvref_t<decltype(view)>::value_type;
+            group_of_tensor(t) = index_of<T>(fused_types_t<Fused>{});
+            split_rows(view, size, bounds(t++));
+        });
         std::size_t bytes = 0, result_bytes = 0, index = 0;
         [&]<class... T>(type_list<T...>) {
             (lay_out_group<T>(index++, bytes, result_bytes), ...);
         }(fused_types_t<Fused>{});
-        make_room(memory.input, bytes);
-        make_room(memory.output, result_bytes);
         hash content;
-        for (const tensor_ref& tensor : memory.tensors) {
-            content.add(tensor);
-            if (!tensor.dense) make_room(memory.dense, tensor.bytes());
-        }
+        for (const tensor_ref& tensor : memory.tensors) content.add(tensor);
+        if (!op.entry.refused) make_memory(bytes, result_bytes);
         op.entry.fused = true;
         op.entry.count = bytes;
         op.entry.content = content.value();
@@ -67,8 +67,8 @@ struct fused_reduce_scatter_call : call {
             this->refuse(text("hvd: ", this->op.entry.label(), ": ", outputs.size(),
                               " tensors in into(), ", tensors.size(), " to reduce"));
         for (std::size_t t = 0; !this->op.entry.refused && t < tensors.size(); ++t)
-            if (outputs[t].id != tensors[t].id || outputs[t].count != slice(t, rank_) ||
-                !outputs[t].dense)
+            if (outputs[t].id != tensors[t].id || outputs[t].type != tensors[t].type ||
+                outputs[t].count != slice(t, rank_) || !outputs[t].dense)
                 this->refuse(text("hvd: ", this->op.entry.label(), " on rank ", rank_, ": tensor ",
                                   t, " of into() has ", outputs[t].count, " elements of ",
                                   outputs[t].type, ", this rank's part ", slice(t, rank_), " of ",
@@ -78,8 +78,9 @@ struct fused_reduce_scatter_call : call {
     // Writes the slices to new memory.
     template <class... R>
     void set_results(std::tuple<R...>& results, const Fused& list) {
-        make_results(results, list);
         memory.outputs.clear();
+        if (op.entry.refused) return;
+        make_results(results, list);
         for_each_result(results, [&](auto& result) {
             result.resize(slice(memory.outputs.size(), rank_));
             memory.outputs.push_back(erase(view(result.data(), result.size())));
@@ -88,21 +89,36 @@ struct fused_reduce_scatter_call : call {
 
 private:
     // memory.sizes holds for each tensor: the bounds of its slices in elements by rank, their
-    // places in the buffer in bytes by rank, and its place in the result. Then it holds each
-    // group's bounds.
+    // places in the buffer in bytes by rank, its place in the result, and the number of its group.
+    // Then it holds each group's bounds.
     std::size_t ranks() const { return std::size_t(size_); }
-    std::size_t sizes_of_one() const { return 2 * ranks() + 2; }
+    std::size_t sizes_of_one() const { return 2 * ranks() + 3; }
     std::size_t* bounds(std::size_t tensor) const {
         return memory.sizes.data() + tensor * sizes_of_one();
     }
     std::size_t* places(std::size_t tensor) const { return bounds(tensor) + ranks() + 1; }
     std::size_t& result_place(std::size_t tensor) const { return places(tensor)[ranks()]; }
+    // Types of one name, such as `long` and `long long`, have groups of their own.
+    std::size_t& group_of_tensor(std::size_t tensor) const { return places(tensor)[ranks() + 1]; }
+    template <class T, class... L>
+    static constexpr std::size_t index_of(type_list<L...>) {
+        std::size_t index = 0;
+        static_cast<void>(((std::is_same_v<T, L> || (++index, false)) || ...));
+        return index;
+    }
     std::size_t* group_bounds(std::size_t index) const {
         return bounds(memory.tensors.size()) + index * (ranks() + 1);
     }
 
     std::size_t slice(std::size_t tensor, int rank) const {
         return bounds(tensor)[rank + 1] - bounds(tensor)[rank];
+    }
+
+    void make_memory(std::size_t bytes, std::size_t result_bytes) {
+        make_room(memory.input, bytes);
+        make_room(memory.output, result_bytes);
+        for (const tensor_ref& tensor : memory.tensors)
+            if (!tensor.dense) make_room(memory.dense, tensor.bytes());
     }
 
     template <class T>
@@ -114,9 +130,7 @@ private:
         for (int r = 0; r < size_; ++r) {
             split[r] = (bytes - begin) / sizeof(T);
             for (std::size_t t = 0; t < memory.tensors.size(); ++t) {
-                if (memory.tensors[t].id != dtype_traits<T>::id ||
-                    memory.tensors[t].type != dtype_name<T>())
-                    continue;
+                if (group_of_tensor(t) != index) continue;
                 places(t)[r] = bytes;
                 bytes += slice(t, r) * sizeof(T);
                 if (r != rank_) continue;
