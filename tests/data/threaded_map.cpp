@@ -184,6 +184,27 @@ TEST_CASE("an exception in a stage with threads names stage and sample, the firs
         }
 }
 
+TEST_CASE("samples of a batch that failed are not counted as ready") {
+    std::atomic<int> made = 0;
+    const auto fails = [&](int i) {
+        if (i < 2) return i;
+        CHECK(becomes_true([&] { return made >= 8; }));  // others lie in the queue
+        throw std::runtime_error("no such picture");
+    };
+    const auto pipeline = data::from(numbers_below(30)) |
+                          data::map([&](int i) { return ++made, i; }, {.threads = 2, .queue = 8}) |
+                          data::map(fails) | data::batch(30);
+    data::loader loader(pipeline, hvd::part{}, {.threads = 0});
+    for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+        made = 0;
+        loader.begin_epoch(epoch);
+        CHECK_THROWS_AS((void)loader.next(), data::stage_error);
+        const auto s = loader.stages().at(0);
+        CHECK(s.ready == 0);
+        CHECK(s.making == 0);
+    }
+}
+
 TEST_CASE("a loader of stages with threads may be dropped, and its pipeline has another one") {
     std::atomic<int> made = 0;
     const auto pipeline = data::from(numbers_below(100000)) |

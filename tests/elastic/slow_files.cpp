@@ -127,6 +127,23 @@ TEST_CASE("a commit that is due is written, though one that is not due follows b
     CHECK(written == std::vector{0, 2});  // the newest one
 }
 
+TEST_CASE("a commit of several steps is written if one of them is due") {
+    for (const bool ends : {true, false}) {  // with the destructor, which writes what is due
+        CAPTURE(ends);
+        const temporary_directory directory;
+        std::vector<int> written;
+        {
+            hvd::detail::state_keeper keeper(
+                directory.path(), {.every = 10},
+                [&](hvd::detail::kept_writer&, int copy) { written.push_back(copy); });
+            keeper.set_writes(true, 7);
+            keeper.commit(0, 7);
+            if (ends) keeper.commit(1, 14);
+        }
+        CHECK(written == (ends ? std::vector{1} : std::vector<int>()));
+    }
+}
+
 TEST_CASE(
     "the commit that is due is left out if the process does not write for its host any more") {
     for (const bool writes_on : {true, false}) {

@@ -95,6 +95,23 @@ TEST_CASE("adasum of tiny, huge and far apart values, and of zeros, stays exact"
     });
 }
 
+TEST_CASE("adasum of vectors whose ratio leaves the range of double is finite") {
+    hvd_test::on_ranks_from(2, [](communicator& comm) {
+        constexpr double tiny = 1e-200, huge = 1e200;
+        for (const bool tiny_first : {true, false}) {
+            const bool is_tiny = (comm.rank() == 0) == tiny_first;
+            std::vector<double> orthogonal(3), parallel(3, is_tiny ? tiny : huge);
+            if (comm.rank() < 2) orthogonal[std::size_t(comm.rank())] = is_tiny ? tiny : huge;
+            else parallel.assign(3, 0);
+            hvd::adasum_allreduce(comm, orthogonal);
+            hvd::adasum_allreduce(comm, parallel);
+            CHECK(orthogonal ==
+                  std::vector<double>{tiny_first ? tiny : huge, tiny_first ? huge : tiny, 0});
+            for (const double x : parallel) CHECK(x == doctest::Approx(huge / 2));
+        }
+    });
+}
+
 TEST_CASE("adasum works on every floating-point element, rounded once") {
     hvd_test::on_ranks([](communicator& comm) {
         const auto check = [&]<class T>(T, double tolerance) {

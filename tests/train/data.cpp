@@ -496,4 +496,23 @@ TEST_CASE(
     });
 }
 
+TEST_CASE("a rank that ran out gives no infinity to a communicator that looks for them") {
+    const auto looks = [](communicator& comm) {
+        hvd::uneven_scope scope(comm);
+        const bool there = comm.rank() == comm.size() - 1;
+        REQUIRE(scope.begin_step(there ? 1 : 0));
+        const auto check = [&](auto value) {
+            auto least = value, most = value;
+            scope.reduce(least, hvd::min);
+            scope.reduce(most, hvd::max);
+            CHECK(least == value);
+            CHECK(most == value);
+        };
+        check(-5.0f);
+        check(std::numeric_limits<double>::max());
+        check(hvd::bfloat16(5));
+    };
+    hvd_test::on_ranks_from(1, {.check_finite = true}, looks);
+}
+
 }  // namespace data_tests

@@ -376,6 +376,27 @@ TEST_CASE("a step on an engine takes the question of its communicator along") {
     });
 }
 
+TEST_CASE("all ranks know the same answer after a join, whatever steps they have made") {
+    using answer = hvd::detail::step_question::answer;
+    hvd_test::on_ranks([](communicator& comm) {
+        const auto own = hvd::detail::shared<hvd_test::asked_rank>::make(comm.rank() > 1);
+        auto& question = hvd::detail::access::session_of(comm).question;
+        question = own;
+        engine e{comm};
+        question = {};
+        std::vector<float> x(4), g(4);
+        hvd::distributed_optimizer optimizer(e, optimizers::sgd<float>{.rate = 1});
+        optimizer.register_parameter("x", x, g);
+        for (int step = 0; step < 2 * comm.rank(); ++step) optimizer.step();
+        const int last = e.join().wait();
+        const auto mine = std::uint8_t(own->take_answer());
+        for (const std::uint8_t other : comm.allgather(mine).values) CHECK(other == mine);
+        hvd::broadcast_parameters(optimizer, hvd::root{last});
+        optimizer.step();
+        CHECK(own->take_answer() == (comm.size() > 2 ? answer::yes : answer::no));
+    });
+}
+
 TEST_CASE("gradients of the layers that the next forward pass needs first go first") {
     on_observed_ranks([](auto& comm) {
         hvd::engine e{comm, {.fusion_threshold = 0}};

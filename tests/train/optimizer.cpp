@@ -580,6 +580,22 @@ TEST_CASE("a question goes with the gradients of a step, and changes no bit of t
     });
 }
 
+TEST_CASE("a question goes through a communicator that looks for infinities") {
+    const auto looks = [](communicator& comm) {
+        for (const hvd::gradient_codec codec :
+             {hvd::gradient_codec(hvd::codec::none),
+              hvd::gradient_codec(hvd::codec::cast<hvd::float16>),
+              hvd::gradient_codec(hvd::codec::error_feedback(hvd::codec::cast<hvd::bfloat16>))})
+            for (const double factor : {1.0, 1e9}) {
+                INFO(std::string(codec.name()), " ", factor);
+                check_answers<float>(comm, {.gradient_predivide_factor = factor, .codec = codec},
+                                     {7, 2});
+            }
+        check_answers<float>(comm, {.op = hvd::adasum}, {7, 2});
+    };
+    hvd_test::on_ranks_from(1, {.check_finite = true}, looks);
+}
+
 TEST_CASE("an optimizer on a subset of the ranks averages over these") {
     hvd_test::on_ranks_from(2, [](communicator& comm) {
         std::vector<int> even;

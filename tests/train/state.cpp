@@ -95,6 +95,22 @@ TEST_CASE("slots that the root does not have are gone on all ranks") {
     });
 }
 
+TEST_CASE("slots that the root does not have are gone beside those of a local parameter") {
+    hvd_test::on_ranks([](communicator& comm) {
+        std::vector<float> a(2), own(3), da(2, 1), d_own(3, 1);
+        hvd::distributed_optimizer distributed(comm,
+                                               optimizers::sgd<float>{.rate = 1, .momentum = 0.5f});
+        distributed.register_parameter("a", a, da);
+        distributed.register_local("own", own, d_own);
+        distributed.step();
+        if (comm.rank() == 0) distributed.optimizer().velocity.clear();
+        hvd::broadcast_optimizer_state(distributed);
+        const auto& velocity = distributed.optimizer().velocity;
+        CHECK((velocity.empty() || velocity[0].empty()));
+        if (comm.rank() != 0) CHECK(velocity.at(1).size() == 3);
+    });
+}
+
 TEST_CASE("frozen parameters are broadcast, local ones and their slots are not") {
     hvd_test::on_ranks([](communicator& comm) {
         const float mine = float(comm.rank() + 1);
@@ -212,6 +228,27 @@ TEST_CASE("state of other parameters is refused by the step") {
         CHECK_THROWS_AS(step(optimizers::adadelta<float>{}, elements), hvd::usage_error);
     }
     CHECK_NOTHROW(step(optimizers::sgd<float>{.rate = 1, .momentum = 0.9f}, 4));
+
+    // Rows and masters are not taken from it either, and it stays as it was.
+    for (const std::size_t elements : {2, 6}) {
+        optimizers::lazy_rows<optimizers::adam<float>> lazy;
+        lazy.mean = lazy.variance = {std::vector<float>(elements, 1)};
+        std::vector<float> table(4, 1);
+        const hvd::sparse_rows<float> rows = {{1}, {1, 1}};
+        CHECK_THROWS_AS(lazy.step_rows(0, hvd::view(table.data(), 4), rows), hvd::usage_error);
+        CHECK(lazy.mean[0] == std::vector<float>(elements, 1));
+        CHECK(lazy.variance[0] == std::vector<float>(elements, 1));
+        CHECK(table == std::vector<float>(4, 1));
+
+        using hvd::bfloat16;
+        optimizers::float_masters<bfloat16, optimizers::sgd<float>> masters{{.rate = 1}};
+        masters.master = {std::vector<float>(elements, 7)};
+        std::vector<bfloat16> values(4, bfloat16(1.0f)), slopes(4, bfloat16(1.0f));
+        const hvd::tensor_view<bfloat16> value = hvd::view(values.data(), 4),
+                                         slope = hvd::view(slopes.data(), 4);
+        CHECK_THROWS_AS(masters.step({&value, 1}, {&slope, 1}), hvd::usage_error);
+        CHECK(float(values[0]) == 1);
+    }
 }
 
 }  // namespace state_tests

@@ -143,6 +143,9 @@ public:
         const lock_guard held(mutex_);
         run.begun_ = run.count_;
         while (run.under_way_ > 0) made_.wait(mutex_);
+        // Nobody takes what is ready of a batch that has failed.
+        for (const stage_run::state of_place : run.states_)
+            if (of_place == stage_run::state::ready) --ready_;
         std::erase(runs_, &run);
     }
 

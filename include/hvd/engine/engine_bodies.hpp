@@ -99,6 +99,8 @@ result<int> engine<Backend, Devices>::join() {
         call->op = &call->none;
         core.join(call);
     });
+    // Others go on with steps, whose answers this rank does not hear: what it knows is not theirs.
+    if (core.question()) core.question()->take_answer();
     return result<int>(call);
 }
 

@@ -116,7 +116,9 @@ public:
         require_step();
         const auto flat = detail::flat_view(x);
         if (mine() == 0) {
-            constexpr bool infinite = limits::has_infinity;
+            // An infinity would be refused where ranks look for them, and then no rank has one.
+            const bool infinite =
+                limits::has_infinity && !detail::access::session_of(comm_).options().check_finite;
             if constexpr (std::is_same_v<Op, op::sum>) fill(flat, T(0));
             else if constexpr (std::is_same_v<Op, op::product>) fill(flat, T(1));
             else if constexpr (std::is_same_v<Op, op::min>)

@@ -17,7 +17,7 @@ namespace elastic {
 
 /// Options of `state::persist_in`.
 struct persist_options {
-    std::int64_t every = 1;  ///< every n-th step is written
+    std::int64_t every = 1;  ///< every n-th step is written, or the next commit after it
 };
 
 /// The steps of an elastic state that are in a file.
@@ -82,9 +82,10 @@ public:
     void commit(int copy, std::int64_t step) {
         {
             const lock_guard lock(mutex_);
+            // Commits may have several steps, and pass the one that is due.
+            is_due_ = is_due_ || (writes_ && step / every_ > newest_step_ / every_);
             newest_ = copy;
             newest_step_ = step;
-            is_due_ = is_due_ || (writes_ && step > 0 && step % every_ == 0);
         }
         changed_.notify_all();
     }

@@ -123,9 +123,16 @@ private:
         const double aa = products[0], bb = products[1], ab = products[2];
         // The quotient is a·b / a·a in units of the unscaled vectors. A vector of zeros changes
         // nothing in the other.
-        const double a_weight = aa == 0 ? 1 : 1 - ab / aa * (b_scale / a_scale) / 2;
-        const double b_weight = bb == 0 ? 1 : 1 - ab / bb * (a_scale / b_scale) / 2;
-        for (std::size_t i = 0; i < a.size(); ++i) a[i] = a_weight * a[i] + b_weight * b[i];
+        const double a_part = aa == 0 ? 0 : ab / aa / 2, b_part = bb == 0 ? 0 : ab / bb / 2;
+        const double b_by_a = b_scale / a_scale, a_by_b = a_scale / b_scale;
+        if (is_finite(b_by_a) && is_finite(a_by_b)) {
+            const double a_weight = 1 - a_part * b_by_a, b_weight = 1 - b_part * a_by_b;
+            for (std::size_t i = 0; i < a.size(); ++i) a[i] = a_weight * a[i] + b_weight * b[i];
+        } else {  // so far apart that a weight leaves the range of double
+            for (std::size_t i = 0; i < a.size(); ++i)
+                a[i] = (a[i] - a_part * (a[i] / a_scale) * b_scale) +
+                       (b[i] - b_part * (b[i] / b_scale) * a_scale);
+        }
     }
 
     Comm& comm_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -139,8 +140,10 @@ private:
         const element_kind* kind;
     };
 
+    // The answer is finite, since a communicator with check_finite looks at the sum's inputs. In
+    // float no scale or mean makes a zero of it.
     void ask() {
-        const float answer = question_->ask() ? step_question::yes : 0;
+        const float answer = question_->ask() ? std::numeric_limits<float>::max() : 0;
         for (std::size_t end = mean_.size(); end <= sum_.size(); end += mean_.size())
             sum_[end - 1] = answer;
     }

@@ -311,7 +311,12 @@ struct float_masters : O {
 private:
     tensor_view<float> masters_of(std::size_t i, std::span<const T> p) {
         if (master.size() <= i) master.resize(i + 1);
-        for (std::size_t k = master[i].size(); k < p.size(); ++k) master[i].push_back(float(p[k]));
+        if (master[i].empty()) {
+            std::vector<float> first;
+            for (const T& x : p) first.push_back(float(x));
+            master[i] = std::move(first);
+        }
+        if (master[i].size() != p.size()) detail::refuse_slot(i, master[i].size(), p.size());
         return view(master[i].data(), p.size());
     }
 };

@@ -106,6 +106,8 @@ void broadcast_optimizer_state(Comm& comm, O& optimizer, Keeps keeps, root from 
         using T = typename std::remove_cvref_t<decltype(slots)>::value_type::value_type;
         const std::size_t count = std::size_t(sizes[next++]);
         while (slots.size() > count && !keeps(slots.size() - 1)) slots.pop_back();
+        for (std::size_t i = count; i < slots.size(); ++i)
+            if (!keeps(i)) slots[i].resize(0);
         if (slots.size() < count) slots.resize(count);
         std::vector<tensor_view<T>> views;
         for (std::size_t i = 0; i < count; ++i, ++next) {

@@ -33,6 +33,10 @@ struct lazy_rows : O {
     /// Steps rows of parameter i, before the `step` of the dense parameters.
     void step_rows(std::size_t i, const tensor_view<T>& table, const sparse_view<T>& rows) {
         if (rows.indices.empty()) return;
+        for_each_slot_of(i, [&](const std::vector<S>& slot) {
+            if (!slot.empty() && slot.size() != table.size())
+                detail::refuse_slot(i, slot.size(), table.size());
+        });
         std::vector<T> values(rows.values.size()),
             gradients(rows.values.begin(), rows.values.end());
         hvd::detail::for_each_row(table, rows.indices, values, from_table);
