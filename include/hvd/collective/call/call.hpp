@@ -29,7 +29,7 @@ struct call {
         op.flaw = {kind, first, second};
     }
 
-    // Of a view that is not read, only the element type matters.
+    // Only the element type matters of a view that is not read.
     template <class T, class S, std::size_t R, class L>
     void describe(const tensor_view<T, S, R, L>& view, bool is_read = true) {
         static_assert(R <= max_dimensions, "hvd: a tensor has at most 8 dimensions");
