@@ -2,7 +2,9 @@
 # SPDX-FileCopyrightText: The hvd authors
 """The command line of hvdrun, hosts and hostfiles."""
 
+import os
 import re
+import resource
 import shutil
 import socket
 import subprocess
@@ -43,6 +45,14 @@ class Options(CommandLine):
         ended = self.run_it("-H", f"localhost:2,{own}:1", "sh", "-c", "echo $HVD_LOCAL_RANK $HVD_LOCAL_SIZE")
         self.assertEqual(sorted(ended.stdout.splitlines()), [f"[{r}]<stdout>:{r} 3" for r in range(3)])
         self.assertEqual(ended.stderr, f"hvdrun: localhost and {own} are names of one host, whose slots add up\n")
+
+    def test_names_of_hosts_are_looked_up_where_no_thread_can_be_started(self):
+        if os.environ.get("HVD_SANITIZER", "none") != "none":
+            self.skipTest("sanitizers take more memory")
+        most = 64 << 20  # less than the stacks of some threads
+        job = self.start_it("-H", ",".join(f"198.51.100.{i}" for i in range(1, 17)), "--dry-run", "true", before=lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most)))
+        out, err = job.communicate(timeout=PATIENCE)
+        self.assertEqual((job.returncode, err, len(out.splitlines())), (0, "", 16))
 
     def in_namespaces(self, script, *arguments):
         """Returns the hosts of the ranks, where a script has changed names before."""

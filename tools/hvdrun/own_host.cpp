@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -211,12 +212,17 @@ void look_up_all(const host_list& hosts) {
     for (const host_slots& one : hosts)
         if (!known_names().contains(one.host)) found.push_back({one.host, {}});
     std::atomic<std::size_t> next = 0;
+    const auto look_up_some = [&] {
+        for (std::size_t n = next++; n < found.size(); n = next++)
+            found[n].second = look_up(found[n].first);
+    };
     std::vector<std::jthread> threads;
-    for (std::size_t i = 0; i < std::min(found.size(), most_lookups); ++i)
-        threads.emplace_back([&] {
-            for (std::size_t n = next++; n < found.size(); n = next++)
-                found[n].second = look_up(found[n].first);
-        });
+    try {
+        while (threads.size() + 1 < std::min(found.size(), most_lookups))
+            threads.emplace_back(look_up_some);
+    } catch (const std::system_error&) {  // a limit of the system: it takes longer
+    }
+    look_up_some();
     threads.clear();
     for (auto& one : found) known_names().insert(std::move(one));
 }
