@@ -349,6 +349,41 @@ TEST_CASE("all kinds of objects go to newcomers, and come back after a failure")
     CHECK(good == std::vector<int>{2, 2});
 }
 
+TEST_CASE("groups inside other wrappers go to newcomers and into files") {
+    using masters =
+        hvd::optimizers::float_masters<hvd::bfloat16,
+                                       hvd::optimizers::grouped<hvd::optimizers::sgd<float>>>;
+    masters all{{{.rate = 1}}};
+    all.add_group({.rate = 2}, {1});
+    all.master = {{1, 2}, {3}};
+    const auto is_equal = [&](const masters& other) {
+        return other.members == all.members && other.more.size() == 1 && other.more[0].rate == 2 &&
+               other.rate == 1 && other.master == all.master;
+    };
+    elastic_job job(2, true);
+    std::vector<bool> has_groups[2];
+    for (int r = 0; r < 2; ++r)
+        job.start(r, [&, r](auto& o) {
+            masters mine{{{.rate = 3}}};
+            if (r == 0) mine = all;
+            hvd::elastic::state state(mine);
+            hvd::elastic::run(
+                state, [&](auto&) { has_groups[r] = {is_equal(mine), mine.more.empty()}; }, o);
+        });
+    job.await();
+    CHECK(has_groups[0].size() == 2);
+    CHECK(has_groups[0] == has_groups[1]);
+    CHECK(has_groups[0] != std::vector{false, false});  // those of one of them
+
+    std::vector<std::byte> bytes;
+    hvd::detail::peer_writer to(bytes);
+    hvd::detail::kept_object<masters>::write(to, all);
+    masters read;
+    hvd::detail::peer_reader from(bytes);
+    hvd::detail::kept_object<masters>::read(from, read);
+    CHECK(is_equal(read));
+}
+
 TEST_CASE("all kinds of objects are with another rank when theirs is lost") {
     elastic_job job(2, true);
     int good = 0;

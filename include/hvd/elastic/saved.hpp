@@ -59,9 +59,10 @@ struct saved<O> {
     }
 };
 
-template <class O>
-struct saved<optimizers::grouped<O>> {
-    using grouped = optimizers::grouped<O>;
+template <optimizer_with_state O>
+    requires hvd::detail::has_groups<O>
+struct saved<O> {
+    using grouped = O;
     using copy = grouped;
     static void take(const grouped& object, copy& to) { to = object; }
     static void put_back(const copy& from, grouped& object) { object = from; }

@@ -94,9 +94,10 @@ struct kept_object<O> {
     }
 };
 
-template <class O>
-struct kept_object<optimizers::grouped<O>> {
-    using grouped = optimizers::grouped<O>;
+template <optimizer_with_state O>
+    requires has_groups<O>
+struct kept_object<O> {
+    using grouped = O;
     using members = kept_object<std::vector<std::vector<std::size_t>>>;
     template <class Writer>
     static void write(Writer& to, const grouped& copy) {

@@ -166,4 +166,15 @@ private:
 };
 
 }  // namespace optimizers
+
+namespace detail {
+
+// O is a grouped optimizer, or a wrapper around one.
+template <class O>
+concept has_groups = requires(O& o) {
+    o.more.resize(o.members.size());
+    o.described_groups();
+};
+
+}  // namespace detail
 }  // namespace hvd::inline v0
