@@ -362,6 +362,29 @@ TEST_CASE("a null pointer with elements is refused, without elements it is an em
     });
 }
 
+TEST_CASE("only the element type matters of what others than the root give to a scatter") {
+    on_every_transport([](auto& comm) {
+        const int last = comm.size() - 1;
+        const bool is_root = comm.rank() == last;
+        std::vector<int> all(2 * size_of(comm), 7);
+        int* const data = is_root ? all.data() : nullptr;
+        const auto whole = hvd::view(data, all.size());
+        const auto gaps = hvd::view(data, hvd::shape(size_of(comm)), hvd::strides(2));
+        int mine = 0;
+        CHECK(comm.scatter(whole, hvd::root{last}) == std::vector<int>(2, 7));
+        CHECK(comm.scatter_async(whole, hvd::root{last}).wait() == std::vector<int>(2, 7));
+        comm.scatter(gaps, hvd::into(mine), hvd::root{last});
+        CHECK(mine == 7);
+        mine = 0;
+        comm.scatter(hvd::fuse(gaps), hvd::into(hvd::fuse(mine)), hvd::root{last});
+        CHECK(mine == 7);
+        const auto e = thrown<hvd::error>(
+            [&] { comm.scatter(hvd::view(static_cast<int*>(nullptr), 3), hvd::root{last}); });
+        if (e) CHECK(contains(e->what(), "null pointer with 3 elements"));
+        check_that_it_works(comm);
+    });
+}
+
 TEST_CASE("a null pointer with elements in a fused list is refused with its number in the list") {
     on_every_transport([](auto& comm) {
         std::vector<float> a(5, 1);

@@ -13,7 +13,7 @@ template <class In, class Result>
 struct scatter_call : distribute_call<In, Result> {
     scatter_call(const In& in, const given_counts& given, Result to, root r, int rank, int size,
                  workspace* lender, const options& o)
-        : distribute_call<In, Result>(collective::scatter, in, to, lender, o) {
+        : distribute_call<In, Result>(collective::scatter, in, to, lender, o, rank == r.rank) {
         this->check_root(r.rank, size);
         if constexpr (std::is_same_v<Result, given_memory>) this->op.room = to.count;
         if (rank != r.rank) return;

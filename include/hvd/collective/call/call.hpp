@@ -29,14 +29,16 @@ struct call {
         op.flaw = {kind, first, second};
     }
 
+    // Only the element type matters of a view that is not read.
     template <class T, class S, std::size_t R, class L>
-    void describe(const tensor_view<T, S, R, L>& view) {
+    void describe(const tensor_view<T, S, R, L>& view, bool is_read = true) {
         static_assert(R <= max_dimensions, "hvd: a tensor has at most 8 dimensions");
         using V = std::remove_cv_t<T>;
         describe_elements<V>(op);
         op.entry.dimensions = R;
         op.entry.count = view.size();
         for (std::size_t d = 0; d < R; ++d) op.entry.extents[d] = view.extent(d);
+        if (!is_read) return;
         if (view.data() == nullptr && view.size() > 0) refuse(flaw::null_pointer);
         if (view.size() > PTRDIFF_MAX / sizeof(V)) refuse(flaw::extents);
     }

@@ -134,16 +134,19 @@ struct distribute_call : distribution {
     packed_tensor input;
     Result result;
 
-    distribute_call(collective kind, const In& in, Result to, workspace* lender, const options& o)
+    // `sends`: this rank's input is read.
+    distribute_call(collective kind, const In& in, Result to, workspace* lender, const options& o,
+                    bool sends = true)
         : distribution(kind, o.name, lender), result(to) {
-        describe(in);
+        describe(in, sends);
         op.self = this;
         op.in = bytes_of(in);
         op.provide = [](void* self, slice<const std::size_t> by_rank) {
             distribute_call& made = *static_cast<distribute_call*>(self);
             return detail::provide(*made.result, by_rank, made.op.entry);
         };
-        if constexpr (is_strided<In>) send_copy(in);
+        if constexpr (is_strided<In>)
+            if (sends) send_copy(in);
     }
 
     // Sends the elements from a copy, without gaps.

@@ -20,7 +20,7 @@ struct fused_distribute_call : fused_call {
           sends_(kind == collective::alltoall || rank == r.rank),
           size_(size) {
         if (kind == collective::scatter) check_root(r.rank, size);
-        check_tensors(memory.tensors, "fuse()");
+        if (sends_) check_tensors(memory.tensors, "fuse()");
         if (kind == collective::alltoall) check_rows();
         describe_list();
         op.provide = [](void* self, slice<const std::size_t> sizes) {
