@@ -38,6 +38,13 @@ word letters(int number) {
     return result;
 }
 
+// A number of a user's.
+struct cents {
+    std::int64_t n;
+    friend cents operator+(cents a, cents b) { return {a.n + b.n}; }
+    friend auto operator<=>(const cents&, const cents&) = default;
+};
+
 // Larger than a chunk.
 struct huge {
     std::int32_t cells[70000];
@@ -93,6 +100,12 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 template <>
 struct hvd::dtype_traits<scan_calls_tests::word> : hvd::transport_only<scan_calls_tests::word> {
     static constexpr std::string_view name = "word";
+};
+
+template <>
+struct hvd::dtype_traits<scan_calls_tests::cents>
+    : hvd::arithmetic_element<scan_calls_tests::cents> {
+    static constexpr std::string_view name = "cents";
 };
 
 template <>
@@ -257,6 +270,22 @@ TEST_CASE("several tensors are scanned in one call, also of several types") {
             CHECK(list == std::vector<std::vector<float>>{std::vector<float>(n, 1),
                                                           std::vector<float>(2, 2)});
         }
+    });
+}
+
+TEST_CASE("each type of a list has its own first result of an exscan") {
+    on_every_transport([](auto& comm) {
+        const int r = comm.rank(), sum = r * (r - 1) / 2;
+        std::vector<float> a(3, float(r + 5));
+        std::vector<cents> b(7, cents{r + 5});
+        std::vector<int> c(4, r + 5), gaps(8, r + 5);
+        const auto column = hvd::view(gaps.data(), hvd::shape(4), hvd::strides(2));
+        comm.exscan(hvd::fuse(a, b, c, column), hvd::sum);
+        CHECK(a == std::vector<float>(3, float(sum + 5 * r)));
+        CHECK(b == std::vector<cents>(7, cents{r == 0 ? 5 : sum + 5 * r}));
+        CHECK(c == std::vector<int>(4, sum + 5 * r));
+        CHECK(gaps[6] == sum + 5 * r);
+        CHECK(gaps[7] == r + 5);
     });
 }
 

@@ -53,10 +53,11 @@ void scan_elements(const reduce_args& args) {
     scan_blocks<typename as::type, typename as::op>(all);
 }
 
-// Rank 0 has no result of an exscan by an operation of the user, so its output stays as it is.
+// Rank 0 has no result of an exscan by an operation of the user, so its output stays as it is. In a
+// list of which some types have one, the others get back what was packed of them.
 template <class Op, class... T>
 void keep_output_of_first(operation& op, int rank) {
-    if constexpr (!(has_neutral<T, Op> && ...))
+    if constexpr (!(has_neutral<T, Op> || ...))
         if (op.entry.kind == collective::exscan && rank == 0) op.unpack = nullptr;
 }
 
