@@ -40,6 +40,16 @@ word joined(const word& a, const word& b) {
 
 word letter_of(int rank) { return {{char('a' + rank)}}; }
 
+// A number of a user's with the operators that the documentation asks for, and no others.
+struct meters {
+    double n = 0;
+    meters() = default;
+    explicit meters(double from) : n(from) {}
+    friend meters operator+(meters a, meters b) { return meters(a.n + b.n); }
+    friend meters operator/(meters a, meters b) { return meters(a.n / b.n); }
+    friend bool operator==(const meters&, const meters&) = default;
+};
+
 }  // namespace
 
 }  // namespace operations_tests
@@ -55,7 +65,21 @@ struct hvd::dtype_traits<operations_tests::word> : hvd::transport_only<operation
     static constexpr std::string_view name = "word";
 };
 
+template <>
+struct hvd::dtype_traits<operations_tests::meters>
+    : hvd::arithmetic_element<operations_tests::meters> {
+    static constexpr std::string_view name = "meters";
+};
+
 namespace operations_tests {
+
+TEST_CASE("a mean of a user's numbers divides them by /") {
+    on_every_transport([](auto& comm) {
+        std::vector<meters> x(5, meters(2 * comm.rank()));
+        comm.allreduce(x, hvd::average);
+        CHECK(x == std::vector<meters>(5, meters(comm.size() - 1)));
+    });
+}
 
 TEST_CASE("matrices are multiplied in rank order") {
     on_every_transport([](auto& comm) {

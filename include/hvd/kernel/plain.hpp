@@ -191,7 +191,8 @@ T finished(const A& value, const reduce_args& args, const Op& operation, double 
     } else {
         A result = scaled(value, args.postscale);
         if constexpr (is_average)
-            result /= static_cast<typename divisor_of<A>::type>(args.divisor * power);
+            result = static_cast<A>(
+                result / static_cast<typename divisor_of<A>::type>(args.divisor * power));
         if constexpr (!is_custom<Op>) result = canonical(result);
         return static_cast<T>(result);
     }
