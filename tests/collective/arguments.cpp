@@ -6,16 +6,40 @@
 #include <limits>
 #include <numeric>
 #include <span>
+#include <stdexcept>
 #include <utility>
 
+#include "disagreement.hpp"
 #include "reference.hpp"
-#include "support.hpp"
 
 namespace arguments_tests {
 
 using namespace hvd_test;
 
 // The arguments that a collective takes, and errors that one rank can see.
+
+namespace {
+
+// A tensor of a user's that may have no view.
+struct moody {
+    std::vector<float> cells;
+    bool throws = false;
+};
+
+}  // namespace
+
+}  // namespace arguments_tests
+
+template <>
+struct hvd::view_traits<arguments_tests::moody> {
+    static constexpr bool borrowed = false;
+    static auto view(auto& t) {
+        if (t.throws) throw std::domain_error("no view today");
+        return hvd::view(t.cells.data(), t.cells.size());
+    }
+};
+
+namespace arguments_tests {
 
 TEST_CASE("spans, std::arrays, C arrays, nested ones and scalars are tensors") {
     on_every_transport([](auto& comm) {
@@ -345,6 +369,60 @@ TEST_CASE("an output of another size is refused with both sizes, and the communi
         if (allgather)
             CHECK((contains(allgather->what(), "9") &&
                    contains(allgather->what(), std::to_string(10 * comm.size()))));
+        check_that_it_works(comm);
+    });
+}
+
+TEST_CASE("a view of the user's that throws on one rank refuses the call") {
+    on_every_transport_from(2, [](auto& comm) {
+        const int last = comm.size() - 1;
+        const bool throws = comm.rank() == last;
+        moody x{std::vector<float>(size_of(comm), 1), throws};
+        std::vector<float> out(size_of(comm)), all(size_of(comm) * size_of(comm)), one(1);
+        const auto check = [&](const char* name, auto call) {
+            INFO("call ", std::string(name));
+            if (throws) {
+                thrown<std::domain_error>([&] { by_next_call(comm, call); });
+            } else {
+                const auto e = thrown<hvd::peer_error>([&] { by_next_call(comm, call); });
+                if (e) CHECK(contains(e->what(), "no view today"));
+            }
+            check_that_it_works(comm);
+        };
+        check("allreduce", [&] { comm.allreduce(x, hvd::sum); });
+        check("allreduce into", [&] { comm.allreduce(x, hvd::into(out), hvd::sum); });
+        check("allreduce async", [&] { comm.allreduce_async(x, hvd::sum).wait(); });
+        check("reduce", [&] { comm.reduce(x, hvd::sum); });
+        check("reduce into", [&] { comm.reduce(x, hvd::into(out), hvd::sum); });
+        check("reduce async", [&] { comm.reduce_async(x, hvd::sum).wait(); });
+        check("reduce_scatter", [&] { comm.reduce_scatter(x, hvd::sum); });
+        check("reduce_scatter into", [&] { comm.reduce_scatter(x, hvd::sum, hvd::into(one)); });
+        check("scan", [&] { comm.scan(x, hvd::sum); });
+        check("scan async", [&] { comm.scan_async(x, hvd::sum).wait(); });
+        check("exscan into", [&] { comm.exscan(x, hvd::into(out), hvd::sum); });
+        check("broadcast", [&] { comm.broadcast(x); });
+        check("broadcast async", [&] { comm.broadcast_async(x).wait(); });
+        check("allgather", [&] { comm.allgather(x); });
+        check("allgather into", [&] { comm.allgather(x, hvd::into(all)); });
+        check("gather", [&] { comm.gather(x); });
+        check("gather into", [&] { comm.gather(x, hvd::into(all)); });
+        check("scatter", [&] { comm.scatter(x, hvd::root{last}); });
+        check("alltoall", [&] { comm.alltoall(x); });
+        check("allreduce_with_rank", [&] { comm.allreduce_with_rank(x, hvd::max); });
+        const auto plan = [&] {
+            static_cast<void>(
+                comm.plan_allreduce(x, hvd::sum, {}, hvd::codec::cast<hvd::bfloat16>));
+        };
+        check("plan", plan);
+        if (throws) {
+            thrown<std::domain_error>([&] { comm.send(x, hvd::peer{0}); });
+            thrown<std::domain_error>([&] { comm.send_async(x, hvd::peer{0}).wait(); });
+        }
+        for (int i = 0; i < 2 && comm.rank() == 0; ++i) {
+            const auto e =
+                thrown<hvd::peer_error>([&] { comm.recv(hvd::into(out), hvd::peer{last}); });
+            if (e) CHECK(contains(e->what(), "no view today"));
+        }
         check_that_it_works(comm);
     });
 }

@@ -49,7 +49,26 @@ void disagree(F call, std::string_view field) {
     });
 }
 
+// A tensor of a user's that may have no view.
+struct moody {
+    std::vector<float> cells;
+    bool throws = false;
+};
+
 }  // namespace
+
+}  // namespace errors_tests
+
+template <>
+struct hvd::view_traits<errors_tests::moody> {
+    static constexpr bool borrowed = false;
+    static auto view(auto& t) {
+        if (t.throws) throw std::domain_error("no view today");
+        return hvd::view(t.cells.data(), t.cells.size());
+    }
+};
+
+namespace errors_tests {
 
 TEST_CASE("ranks that disagree get every rank's value, and other tensors go on") {
     SUBCASE("element type") {
@@ -222,6 +241,22 @@ TEST_CASE("a call that is wrong by itself is told to the others") {
             }
             reduce_some(e, 6);
         }
+    });
+}
+
+TEST_CASE("a tensor whose view throws is refused, and other tensors go on") {
+    on_ranks_from(2, [](auto& comm) {
+        engine e{comm};
+        moody x{std::vector<float>(4, 1), comm.rank() == 1};
+        const auto check = [&](auto call) {
+            if (x.throws) CHECK_THROWS_AS(call(), std::domain_error);
+            else CHECK(text_of<hvd::peer_error>(call).find("no view today") != std::string::npos);
+            reduce_some(e, 1);
+        };
+        check([&] { e.allreduce("x", x, hvd::sum).wait(); });
+        check([&] { e.broadcast("x", x).wait(); });
+        check([&] { e.reduce("x", x, hvd::sum).wait(); });
+        check([&] { e.allgather("x", x).wait(); });
     });
 }
 

@@ -28,6 +28,14 @@ struct tensors {
     std::vector<double> z = std::vector<double>(count, 1);
     std::vector<std::vector<float>> list{std::vector<float>(7, 1), std::vector<float>(900, 1)};
 
+    // A callable whose copies need memory.
+    struct larger_one {
+        std::vector<float> captured;
+        float operator()(float a, float b) const { return a < b ? b : a; }
+    };
+    larger_one callable{{1, 2}};
+
+    const larger_one& larger() const { return callable; }
     auto strided() { return hvd::view(x.data(), hvd::shape(count / 2), hvd::strides(2)); }
     auto matrix() { return hvd::view(x.data(), hvd::shape(count / 5, 5)); }
     auto fused() { return hvd::fuse(x, z, list); }
@@ -48,6 +56,21 @@ std::vector<form<Comm>> all_forms() {
         {"allreduce async", [](Comm& c, tensors& t) { c.allreduce_async(t.x, hvd::sum).wait(); }},
         {"allreduce fused async",
          [](Comm& c, tensors& t) { c.allreduce_async(t.fused(), hvd::sum).wait(); }},
+        {"allreduce_with_rank",
+         [](Comm& c, tensors& t) { static_cast<void>(c.allreduce_with_rank(t.x, hvd::max)); }},
+        {"allreduce by a callable", [](Comm& c, tensors& t) { c.allreduce(t.x, t.larger()); }},
+        {"allreduce fused by a callable",
+         [](Comm& c, tensors& t) { c.allreduce(hvd::fuse(t.x, t.y), t.larger()); }},
+        {"reduce by a callable", [](Comm& c, tensors& t) { c.reduce(t.x, t.larger()); }},
+        {"reduce by a callable async",
+         [](Comm& c, tensors& t) { c.reduce_async(t.x, t.larger()).wait(); }},
+        {"reduce_scatter by a callable",
+         [](Comm& c, tensors& t) { c.reduce_scatter(t.x, t.larger()); }},
+        {"reduce_scatter fused by a callable",
+         [](Comm& c, tensors& t) { c.reduce_scatter(hvd::fuse(t.x), t.larger()); }},
+        {"scan by a callable", [](Comm& c, tensors& t) { c.scan(t.x, t.larger()); }},
+        {"exscan by a callable async",
+         [](Comm& c, tensors& t) { c.exscan_async(t.x, t.larger()).wait(); }},
         {"broadcast fused", [](Comm& c, tensors& t) { c.broadcast(t.fused()); }},
         {"broadcast async", [](Comm& c, tensors& t) { c.broadcast_async(t.x).wait(); }},
         {"broadcast fused async", [](Comm& c, tensors& t) { c.broadcast_async(t.fused()).wait(); }},

@@ -29,7 +29,8 @@ public:
             using T = element_of<const In&>;
             gathered<T> result;
             gather_call<view_of<const In&>, gathered<T>*> call(
-                collective::allgather, to_view(in), &result, root{}, true, own().size(), o);
+                collective::allgather, view_for(self(), collective::allgather, o, in), &result,
+                root{}, true, own().size(), o);
             run_call(self(), call, o);
             return result;
         } else {
@@ -46,7 +47,7 @@ public:
         if constexpr (check_tensor<B, const In&>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
-            const auto view = to_view(in);
+            const auto view = view_for(self(), collective::allgather, o, in);
             if constexpr (is_direct<B> && !is_strided<decltype(view)>) {
                 access::direct_endpoint_of(self(), collective::allgather, o.timeout)
                     ->allgather(view.data(), out.view.data(), view.size(), out.view.size());

@@ -137,10 +137,10 @@ public:
         } else if constexpr (check_tensor<B, X, tensor_use::written>() &&
                              check_reduced<B, X, Op>()) {
             if constexpr (is_fused<std::remove_cvref_t<X>>) {
-                run_fused(x, as_operation(op), o);
+                run_fused(x, op, o);
             } else {
-                const auto view = to_view(x);
-                reduce_views(view, view, as_operation(op), o);
+                const auto view = view_for(self(), collective::allreduce, o, x);
+                reduce_views(view, view, op, o);
             }
         }
     }
@@ -158,7 +158,8 @@ public:
                           check_reduced<B, const In&, Op>()) {
                 static_assert(std::is_same_v<element_of<const In&>, element_of<Out>>,
                               "hvd: input and output have different element types");
-                reduce_views(to_view(in), to_view(out), as_operation(op), o);
+                reduce_views(view_for(self(), collective::allreduce, o, in),
+                             view_for(self(), collective::allreduce, o, out), op, o);
             }
         }
     }
@@ -233,10 +234,12 @@ private:
     void reduce_views(const In& in, const Out& out, const Op& op, const reduce_options& o) {
         if constexpr (is_direct<B> && !is_strided<In> && !is_strided<Out>) {
             access::direct_endpoint_of(self(), collective::allreduce, o.timeout)
-                ->allreduce(in.data(), out.data(), in.size(), op, o);
+                ->allreduce(in.data(), out.data(), in.size(), as_operation(op), o);
         } else {
-            allreduce_call<In, Out, Op> call(in, out, op, o);
-            access::run(static_cast<Comm&>(*this), call.op, o.timeout);
+            using O = operation_of<Op>;
+            run_copying<O>(self(), collective::allreduce, o, [&] {
+                return allreduce_call<In, Out, O>(in, out, as_operation(op), o);
+            });
         }
     }
 
@@ -244,7 +247,8 @@ private:
     void run_fused(const Fused& list, const Op& op, const reduce_options& o) {
         run_made(self(), collective::allreduce, o, [&] {
             workspace& work = access::session_of(self()).work();
-            return fused_allreduce_call<Fused, Op>(list, op, o, work.tensors, work.offsets);
+            return fused_allreduce_call<Fused, operation_of<Op>>(list, as_operation(op), o,
+                                                                 work.tensors, work.offsets);
         });
     }
 };

@@ -82,7 +82,7 @@ public:
         if constexpr (is_extreme && check_unfused<X>() && check_tensor<B, const X&>() &&
                       check_reduced<B, const X&, Op>()) {
             using T = element_of<const X&>;
-            auto all = run_ranked<T, Op>(to_view(x), o);
+            auto all = run_ranked<T, Op>(view_for(self(), collective::allreduce, o, x), o);
             if constexpr (element<X>) return all.front();
             else return all;
         } else {
@@ -97,16 +97,19 @@ private:
     std::vector<with_rank<T>> run_ranked(const View& view, const options& o) {
         const bool is_there = view.data() != nullptr;  // if not, the call says so
         std::vector<ranked<Op, T>> all;
+        std::vector<with_rank<T>> result;  // with its memory, which a rank may lack
         prepare(access::session_of(self()), collective::allreduce, o, [&] {
             std::vector<stored<T>> values(is_there ? view.size() : 0);
             if (is_there) pack(erase(view), reinterpret_cast<std::byte*>(values.data()));
             all.reserve(values.size());
+            result.reserve(values.size());
             for (const stored<T>& value : values) all.push_back({{T(value), self().rank()}});
         });
         self().allreduce(hvd::view(is_there ? all.data() : nullptr, view.shape()),
                          custom(extreme<Op, T>(), commutative),
                          {.name = o.name, .timeout = o.timeout});
-        return {all.begin(), all.end()};
+        result.assign(all.begin(), all.end());
+        return result;
     }
 };
 

@@ -105,7 +105,8 @@ public:
                 });
             }
         } else if constexpr (check_tensor<B, X, tensor_use::written>()) {
-            run_views(to_view(x), to_view(x), r, o);
+            const auto view = view_for(self(), collective::broadcast, o, x);
+            run_views(view, view, r, o);
         }
     }
 
@@ -117,7 +118,7 @@ public:
         if constexpr (check_unfused<In, View>() && check_tensor<B, const In&>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
-            run_views(to_view(in), out.view, r, o);
+            run_views(view_for(self(), collective::broadcast, o, in), out.view, r, o);
         }
     }
 
@@ -132,7 +133,7 @@ public:
                                                                         own().size(), o);
                 });
         } else if constexpr (check_tensor<B, X, tensor_use::written>()) {
-            return start_views(to_view(x), to_view(x), r, o);
+            return start_views(x, x, r, o);
         }
         return {};
     }
@@ -144,7 +145,7 @@ public:
         if constexpr (check_unfused<In, View>() && check_tensor<B, In, tensor_use::kept>()) {
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
                           "hvd: input and output have different element types");
-            return start_views(to_view(in), out.view, r, o);
+            return start_views(in, out.view, r, o);
         }
         return {};
     }
@@ -190,9 +191,10 @@ private:
     }
 
     template <class In, class Out>
-    request start_views(const In& in, const Out& out, root r, const options& o) {
+    request start_views(In& in, Out& out, root r, const options& o) {
         return start_call(self(), collective::broadcast, o, [&] {
-            return broadcast_call<In, Out>(in, out, r, own().rank(), own().size(), o);
+            return broadcast_call<view_of<In>, view_of<Out>>(to_view(in), to_view(out), r,
+                                                             own().rank(), own().size(), o);
         });
     }
 };

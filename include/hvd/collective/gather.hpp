@@ -24,9 +24,9 @@ public:
         if constexpr (check_tensor<B, const In&>()) {
             using T = element_of<const In&>;
             gathered<T> result;
-            gather_call<view_of<const In&>, gathered<T>*> call(collective::gather, to_view(in),
-                                                               &result, r, own().rank() == r.rank,
-                                                               own().size(), o);
+            gather_call<view_of<const In&>, gathered<T>*> call(
+                collective::gather, view_for(self(), collective::gather, o, in), &result, r,
+                own().rank() == r.rank, own().size(), o);
             run_rooted(self(), call, o);
             return result;
         } else {
@@ -43,8 +43,8 @@ public:
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
             gather_call<view_of<const In&>, given_memory> call(
-                collective::gather, to_view(in), memory_of(out, own().rank()), r,
-                own().rank() == r.rank, own().size(), o);
+                collective::gather, view_for(self(), collective::gather, o, in),
+                memory_of(out, own().rank()), r, own().rank() == r.rank, own().size(), o);
             run_rooted(self(), call, o);
         }
     }

@@ -53,13 +53,13 @@ public:
     /// @snippet tests/docs/snippets.cpp send
     template <class X>
     void send(const X& x, peer to, const options& o = {}) {
-        if constexpr (check_messages<const X&>()) run(collective::send, to_view(x), to, o);
+        if constexpr (check_messages<const X&>()) run(collective::send, x, to, o);
     }
     /// Begins to send. It is complete when the request is, and `x` stays untouched until then.
     template <class X>
     request send_async(X&& x, peer to, const options& o = {}) {
         if constexpr (check_messages<X, tensor_use::kept>())
-            return start(collective::send, to_view(x), to, o);
+            return start(collective::send, x, to, o);
         return {};
     }
 
@@ -93,18 +93,20 @@ private:
         return !is_direct<B> && check_unfused<X>() && check_tensor<B, X, Use>();
     }
 
-    template <class View>
-    void run(collective kind, const View& x, peer other, const options& o) {
+    template <class X>
+    void run(collective kind, const X& x, peer other, const options& o) {
         check_peer(kind, other);
-        message_call<View> call(kind, x, {o, other.rank});
+        const options_to all{o, other.rank};
+        message_call<view_of<const X&>> call(kind, view_for(self(), kind, all, x), all);
         run_call(self(), call, o);
     }
 
-    template <class View>
-    request start(collective kind, const View& x, peer other, const options& o) {
+    template <class X>
+    request start(collective kind, X& x, peer other, const options& o) {
         check_peer(kind, other);
         const options_to all{o, other.rank};
-        return start_call(self(), kind, all, [&] { return message_call<View>(kind, x, all); });
+        return start_call(self(), kind, all,
+                          [&] { return message_call<view_of<X>>(kind, to_view(x), all); });
     }
 
     // No rank waits for a message whose other rank is none.

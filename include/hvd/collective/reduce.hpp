@@ -87,8 +87,12 @@ public:
     template <class X, class Op = reduce_options>
     void reduce(X&& x, const Op& op = {}, root r = root{0}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>()) {
-            if constexpr (is_fused<std::remove_cvref_t<X>>) run_fused(x, as_operation(op), r, o);
-            else run_views(to_view(x), to_view(x), as_operation(op), r, o);
+            if constexpr (is_fused<std::remove_cvref_t<X>>) {
+                run_fused(x, op, r, o);
+            } else {
+                const auto view = view_for(self(), collective::reduce, o, x);
+                run_views(view, view, op, r, o);
+            }
         }
     }
 
@@ -100,7 +104,7 @@ public:
                       check_reduced<B, const In&, Op>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
-            run_views(to_view(in), out.view, as_operation(op), r, o);
+            run_views(view_for(self(), collective::reduce, o, in), out.view, op, r, o);
         }
     }
 
@@ -108,9 +112,8 @@ public:
     template <class X, class Op = reduce_options>
     request reduce_async(X&& x, const Op& op = {}, root r = root{0}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>()) {
-            if constexpr (is_fused<std::remove_cvref_t<X>>)
-                return start_fused(x, as_operation(op), r, o);
-            else return start_views(to_view(x), to_view(x), as_operation(op), r, o);
+            if constexpr (is_fused<std::remove_cvref_t<X>>) return start_fused(x, op, r, o);
+            else return start_views(x, x, op, r, o);
         }
         return {};
     }
@@ -124,7 +127,7 @@ public:
                       check_reduced<B, In, Op>()) {
             static_assert(std::is_same_v<element_of<In>, typename View::value_type>,
                           "hvd: input and output have different element types");
-            return start_views(to_view(in), out.view, as_operation(op), r, o);
+            return start_views(in, out.view, op, r, o);
         }
         return {};
     }
@@ -174,15 +177,17 @@ private:
     void run_fused(const Fused& list, const Op& op, root r, const reduce_options& o) {
         run_made(self(), collective::reduce, o, [&] {
             workspace& work = own().work();
-            return fused_reduce_call<Fused, Op>(list, op, r, own().rank(), own().size(), o,
-                                                work.tensors, work.offsets);
+            return fused_reduce_call<Fused, operation_of<Op>>(list, as_operation(op), r,
+                                                              own().rank(), own().size(), o,
+                                                              work.tensors, work.offsets);
         });
     }
 
     template <class Fused, class Op>
     request start_fused(const Fused& list, const Op& op, root r, const reduce_options& o) {
         return start_call(self(), collective::reduce, o, [&] {
-            return kept_fused_reduce<Fused, Op>(list, op, r, own().rank(), own().size(), o);
+            return kept_fused_reduce<Fused, operation_of<Op>>(list, as_operation(op), r,
+                                                              own().rank(), own().size(), o);
         });
     }
 
@@ -190,18 +195,21 @@ private:
     void run_views(const In& in, const Out& out, const Op& op, root r, const reduce_options& o) {
         if constexpr (is_direct<B> && !is_strided<In> && !is_strided<Out>) {
             access::direct_endpoint_of(self(), collective::reduce, o.timeout)
-                ->reduce(in.data(), out.data(), in.size(), op, r.rank, o);
+                ->reduce(in.data(), out.data(), in.size(), as_operation(op), r.rank, o);
         } else {
-            reduce_call<In, Out, Op> call(in, out, op, r, own().rank(), own().size(), o);
-            run_rooted(self(), call, o);
+            using O = operation_of<Op>;
+            run_copying<O>(self(), collective::reduce, o, [&] {
+                return reduce_call<In, Out, O>(in, out, as_operation(op), r, own().rank(),
+                                               own().size(), o);
+            });
         }
     }
 
     template <class In, class Out, class Op>
-    request start_views(const In& in, const Out& out, const Op& op, root r,
-                        const reduce_options& o) {
+    request start_views(In& in, Out& out, const Op& op, root r, const reduce_options& o) {
         return start_call(self(), collective::reduce, o, [&] {
-            return reduce_call<In, Out, Op>(in, out, op, r, own().rank(), own().size(), o);
+            return reduce_call<view_of<In>, view_of<Out>, operation_of<Op>>(
+                to_view(in), to_view(out), as_operation(op), r, own().rank(), own().size(), o);
         });
     }
 };

@@ -96,7 +96,7 @@ public:
         const In& in, const Op& op = {}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>()) {
             std::vector<stored<element_of<const In&>>> result;
-            run_view(to_view(in), as_operation(op), {}, result, o);
+            run_view(view_of_input(in, o), op, {}, result, o);
             return result;
         } else {
             return refused_call();
@@ -112,7 +112,7 @@ public:
         if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>()) {
             static_assert(std::is_same_v<element_of<const In&>, typename View::value_type>,
                           "hvd: input and output have different element types");
-            run_view(to_view(in), as_operation(op), {}, out, o);
+            run_view(view_of_input(in, o), op, {}, out, o);
         }
     }
 
@@ -129,7 +129,7 @@ public:
         const In& in, const Op& op, const Counts& counts, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>()) {
             std::vector<stored<element_of<const In&>>> result;
-            run_view(to_view(in), as_operation(op), given_counts(counts), result, o);
+            run_view(view_of_input(in, o), op, given_counts(counts), result, o);
             return result;
         } else {
             return refused_call();
@@ -144,7 +144,7 @@ public:
                         const into_view<View>& out, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, const In&>() && check_reduced<B, const In&, Op>() &&
                       check_same_elements<const In&, View>())
-            run_view(to_view(in), as_operation(op), given_counts(counts), out, o);
+            run_view(view_of_input(in, o), op, given_counts(counts), out, o);
     }
 
     /// Reduces and scatters several tensors at once. It returns a tuple with the result of
@@ -155,8 +155,7 @@ public:
         const fused<Parts...>& list, const Op& op, const reduce_options& o = {}) {
         results_of<stored_vector, fused<Parts...>> results;
         if constexpr (check_tensor<B, fused<Parts...>>() && check_reduced<B, fused<Parts...>, Op>())
-            run_list(list, as_operation(op), o,
-                     [&](auto& call) { call.set_results(results, list); });
+            run_list(list, op, o, [&](auto& call) { call.set_results(results, list); });
         return results;
     }
 
@@ -165,7 +164,7 @@ public:
     void reduce_scatter(const fused<Parts...>& list, const Op& op,
                         const into_view<fused<Outs...>>& out, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, fused<Parts...>>() && check_reduced<B, fused<Parts...>, Op>())
-            run_list(list, as_operation(op), o, [&](auto& call) { call.set_outputs(out.view); });
+            run_list(list, op, o, [&](auto& call) { call.set_outputs(out.view); });
     }
 
     /// Begins a reduce_scatter with new memory. The result is complete when `wait()` returns it.
@@ -300,12 +299,17 @@ private:
     Comm& self() { return static_cast<Comm&>(*this); }
     auto& own() { return access::session_of(self()); }
 
+    template <class In>
+    auto view_of_input(const In& in, const reduce_options& o) {
+        return view_for(self(), collective::reduce_scatter, o, in);
+    }
+
     template <class In, class Op, class Out>
     void run_view(const In& in, const Op& op, const given_counts& counts, Out& out,
                   const reduce_options& o) {
         run_made(self(), collective::reduce_scatter, o, [&] {
-            return made_reduce_scatter<In, Op>(in, op, counts, out, own().rank(), own().size(),
-                                               &own().work(), o);
+            return made_reduce_scatter<In, operation_of<Op>>(
+                in, as_operation(op), counts, out, own().rank(), own().size(), &own().work(), o);
         });
     }
 
@@ -314,8 +318,8 @@ private:
     void run_list(const Fused& list, const Op& op, const reduce_options& o, Set set) {
         const auto held = access::hold(self(), collective::reduce_scatter);
         auto call = prepare(own(), collective::reduce_scatter, o, [&] {
-            return fused_reduce_scatter_call<Fused, Op>(own().work().fused, list, op, own().rank(),
-                                                        own().size(), o);
+            return fused_reduce_scatter_call<Fused, operation_of<Op>>(
+                own().work().fused, list, as_operation(op), own().rank(), own().size(), o);
         });
         prepare(own(), collective::reduce_scatter, o, [&] { set(call); });
         run_call(self(), call, o);

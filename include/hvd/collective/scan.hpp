@@ -107,7 +107,7 @@ public:
     template <class X, class Op = reduce_options>
     void scan(X&& x, const Op& op = {}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
-            run_in_place(collective::scan, x, as_operation(op), o);
+            run_in_place(collective::scan, x, op, o);
     }
 
     /// Reduces `in` over this rank and all ranks before it into the caller's memory: `scan(in,
@@ -118,7 +118,7 @@ public:
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     void scan(const In& in, Out&& out, const Op& op, const reduce_options& o = {}) {
         if constexpr (check_arguments<const In&, Out, Op, tensor_use::read>())
-            run_views(collective::scan, to_view(in), to_view(out), as_operation(op), o);
+            run_from(collective::scan, in, out, op, o);
     }
     template <class In, class View, class Op>
     void scan(const In& in, const into_view<View>& out, const Op& op,
@@ -131,7 +131,7 @@ public:
     template <class X, class Op = reduce_options>
     request scan_async(X&& x, const Op& op = {}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
-            return start_in_place(collective::scan, x, as_operation(op), o);
+            return start_in_place(collective::scan, x, op, o);
         return {};
     }
 
@@ -140,7 +140,7 @@ public:
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     request scan_async(In&& in, Out&& out, const Op& op, const reduce_options& o = {}) {
         if constexpr (check_arguments<In, Out, Op, tensor_use::kept>())
-            return start_views(collective::scan, to_view(in), to_view(out), as_operation(op), o);
+            return start_views(collective::scan, in, out, op, o);
         return {};
     }
     template <class In, class View, class Op>
@@ -160,7 +160,7 @@ public:
     template <class X, class Op = reduce_options>
     void exscan(X&& x, const Op& op = {}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
-            run_in_place(collective::exscan, x, as_operation(op), o);
+            run_in_place(collective::exscan, x, op, o);
     }
 
     /// Reduces `in` over all ranks before this one into the caller's memory, as `scan` does. Rank 0
@@ -169,7 +169,7 @@ public:
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     void exscan(const In& in, Out&& out, const Op& op, const reduce_options& o = {}) {
         if constexpr (check_arguments<const In&, Out, Op, tensor_use::read>())
-            run_views(collective::exscan, to_view(in), to_view(out), as_operation(op), o);
+            run_from(collective::exscan, in, out, op, o);
     }
     template <class In, class View, class Op>
     void exscan(const In& in, const into_view<View>& out, const Op& op,
@@ -182,7 +182,7 @@ public:
     template <class X, class Op = reduce_options>
     request exscan_async(X&& x, const Op& op = {}, const reduce_options& o = {}) {
         if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
-            return start_in_place(collective::exscan, x, as_operation(op), o);
+            return start_in_place(collective::exscan, x, op, o);
         return {};
     }
 
@@ -191,7 +191,7 @@ public:
         requires(!std::convertible_to<Op, reduce_options> && !operation_like<Out>)
     request exscan_async(In&& in, Out&& out, const Op& op, const reduce_options& o = {}) {
         if constexpr (check_arguments<In, Out, Op, tensor_use::kept>())
-            return start_views(collective::exscan, to_view(in), to_view(out), as_operation(op), o);
+            return start_views(collective::exscan, in, out, op, o);
         return {};
     }
     template <class In, class View, class Op>
@@ -246,11 +246,12 @@ private:
         if constexpr (is_fused<std::remove_cvref_t<X>>) {
             run_made(self(), kind, o, [&] {
                 workspace& work = access::session_of(self()).work();
-                return fused_scan_call<std::remove_cvref_t<X>, Op>(kind, x, op, rank(), o,
-                                                                   work.tensors, work.offsets);
+                return fused_scan_call<std::remove_cvref_t<X>, operation_of<Op>>(
+                    kind, x, as_operation(op), rank(), o, work.tensors, work.offsets);
             });
         } else {
-            run_views(kind, to_view(x), to_view(x), op, o);
+            const auto view = view_for(self(), kind, o, x);
+            run_views(kind, view, view, op, o);
         }
     }
 
@@ -258,23 +259,32 @@ private:
     request start_in_place(collective kind, X& x, const Op& op, const reduce_options& o) {
         if constexpr (is_fused<std::remove_cvref_t<X>>)
             return start_call(self(), kind, o, [&] {
-                return kept_fused_scan<std::remove_cvref_t<X>, Op>(kind, x, op, rank(), o);
+                return kept_fused_scan<std::remove_cvref_t<X>, operation_of<Op>>(
+                    kind, x, as_operation(op), rank(), o);
             });
-        else return start_views(kind, to_view(x), to_view(x), op, o);
+        else return start_views(kind, x, x, op, o);
+    }
+
+    template <class In, class Out, class Op>
+    void run_from(collective kind, const In& in, Out& out, const Op& op, const reduce_options& o) {
+        run_views(kind, view_for(self(), kind, o, in), view_for(self(), kind, o, out), op, o);
     }
 
     template <class In, class Out, class Op>
     void run_views(collective kind, const In& in, const Out& out, const Op& op,
                    const reduce_options& o) {
-        scan_call<In, Out, Op> call(kind, in, out, op, rank(), o);
-        run_call(self(), call, o);
+        using O = operation_of<Op>;
+        run_copying<O>(self(), kind, o, [&] {
+            return scan_call<In, Out, O>(kind, in, out, as_operation(op), rank(), o);
+        });
     }
 
     template <class In, class Out, class Op>
-    request start_views(collective kind, const In& in, const Out& out, const Op& op,
-                        const reduce_options& o) {
-        return start_call(self(), kind, o,
-                          [&] { return scan_call<In, Out, Op>(kind, in, out, op, rank(), o); });
+    request start_views(collective kind, In& in, Out& out, const Op& op, const reduce_options& o) {
+        return start_call(self(), kind, o, [&] {
+            return scan_call<view_of<In>, view_of<Out>, operation_of<Op>>(
+                kind, to_view(in), to_view(out), as_operation(op), rank(), o);
+        });
     }
 };
 

@@ -346,7 +346,8 @@ private:
                       "elements than it was made for");
         static_assert(reducible<typename Codec::template type_of<float>, O, B>,
                       "hvd: this backend does not reduce what the codec makes of floats");
-        const auto list = as_list(tensors);
+        const auto list =
+            prepare(own(), collective::allreduce, o, [&] { return as_list(tensors); });
         if (own().size() == 1) return plan_allreduce(list, op, o);
         if constexpr (check_tensor<B, X, tensor_use::written>() && check_reduced<B, X, Op>())
             return make(collective::allreduce, o, [&] {

@@ -50,9 +50,9 @@ public:
     // of the user throws, no rank has the tensor: the others learn why. f tells them itself of
     // hvd's own errors, where they concern them.
     template <class F>
-    void or_refuse(std::string_view name, F&& f) {
+    auto or_refuse(std::string_view name, F&& f) -> decltype(f()) {
         try {
-            f();
+            return f();
         } catch (const error&) {
             throw;
         } catch (...) {

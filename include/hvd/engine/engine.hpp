@@ -134,8 +134,8 @@ public:
                                     const named_options& o = {}) {
         static_assert(!std::is_same_v<Op, op::adasum>,
                       "hvd: an engine has no adasum: use a distributed optimizer");
-        auto list = detail::as_list(x);
-        return calls(name, o).allreduce_async(std::move(list), op, reduced(o));
+        auto named = calls(name, o);
+        return named.allreduce_async(named.list_of(x), op, reduced(o));
     }
     /// Reduces `in` into the caller's memory: `allreduce(name, in, into(out), op)`. `out` has as
     /// many elements, and may be written without `into`. `in` is read before the function returns.
@@ -149,8 +149,8 @@ public:
                       check_reduced<Backend, const In&, Op>()) {
             static_assert(std::is_same_v<element_of<const In&>, element_of<Out>>,
                           "hvd: input and output have different element types");
-            auto list = as_list(out);
             auto named = calls(name, o);
+            auto list = named.list_of(out);
             return start_call(named, collective::allreduce, reduced(o), [&] {
                 return copying_reduction<decltype(list), Op>(list, to_view(in), to_view(out), op,
                                                              reduced(o));

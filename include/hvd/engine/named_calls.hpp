@@ -91,6 +91,12 @@ public:
     // This rank has no tensor of that name.
     void refuse(std::string_view why) { core_.refuse_on_all(name_, signature{}, why); }
 
+    // The list of a call. A view of the user's may throw.
+    template <class X>
+    auto list_of(X& x) {
+        return core_.or_refuse(name_, [&] { return as_list(x); });
+    }
+
     // For the functions of the communicator: see start_queued().
     template <class Queued, class Options, class Make>
     shared<Queued> keep(const Options& o, Make& make) {

@@ -129,6 +129,28 @@ void run_made(Comm& comm, collective kind, const Options& o, Make make) {
     run_call(comm, call, o);
 }
 
+// Returns the view of a blocking call's argument. Traits of the user's may throw: then the call is
+// forfeited.
+template <class Comm, class Options, class X>
+auto view_for(Comm& comm, collective kind, const Options& o, X& x) {
+    if constexpr (has_view_traits<X>)
+        return prepare(access::session_of(comm), kind, o, [&] { return to_view(x); });
+    else return to_view(x);
+}
+
+// Runs the blocking call that `make` gives, which copies an operation. Captures of a callable may
+// need memory: then the call is forfeited where there is none.
+template <class Operation, class Comm, class Options, class Make>
+void run_copying(Comm& comm, collective kind, const Options& o, Make make) {
+    if constexpr (std::is_nothrow_copy_constructible_v<Operation>) {
+        auto call = make();
+        if (kind == collective::reduce) run_rooted(comm, call, o);
+        else run_call(comm, call, o);
+    } else {
+        run_made(comm, kind, o, make);
+    }
+}
+
 // Begins the call in the communicator's queue.
 template <class Queued, class Comm, class Options, class Make>
 shared<Queued> start_now(Comm& comm, collective kind, const Options& o, Make& make) {
