@@ -40,6 +40,25 @@ word joined(const word& a, const word& b) {
 
 word letter_of(int rank) { return {{char('a' + rank)}}; }
 
+// It needs more alignment than memory has in general.
+struct alignas(64) lane {
+    float numbers[16];
+    friend bool operator==(const lane&, const lane&) = default;
+};
+
+lane added(const lane& a, const lane& b) {
+    lane sum;
+    for (std::size_t i = 0; i < std::size(sum.numbers); ++i)
+        sum.numbers[i] = a.numbers[i] + b.numbers[i];
+    return sum;
+}
+
+lane lane_of(int number) {
+    lane all;
+    for (float& one : all.numbers) one = float(number);
+    return all;
+}
+
 // A number of a user's with the operators that the documentation asks for, and no others.
 struct meters {
     double n = 0;
@@ -66,12 +85,42 @@ struct hvd::dtype_traits<operations_tests::word> : hvd::transport_only<operation
 };
 
 template <>
+struct hvd::dtype_traits<operations_tests::lane> : hvd::transport_only<operations_tests::lane> {
+    static constexpr std::string_view name = "lane";
+};
+
+template <>
 struct hvd::dtype_traits<operations_tests::meters>
     : hvd::arithmetic_element<operations_tests::meters> {
     static constexpr std::string_view name = "meters";
 };
 
 namespace operations_tests {
+
+// A compiler that uses wide vectors, and the sanitizer of alignment, see where elements lie.
+TEST_CASE("elements of any alignment are reduced, also where they have travelled in messages") {
+    on_every_transport([](auto& comm) {
+        const lane all = lane_of(comm.size()), before = lane_of(comm.rank() + 1);
+        for (const std::size_t n : {1, 7, 3000}) {
+            std::vector<lane> x(n, lane_of(1)), y = x, z = x;
+            std::vector<float> alone(3);
+            const auto add = [](const auto& a, const auto& b) {
+                if constexpr (std::is_same_v<decltype(a), const float&>) return a + b;
+                else return added(a, b);
+            };
+            comm.allreduce(x, added);
+            CHECK(x == std::vector<lane>(n, all));
+            comm.scan(y, added);
+            CHECK(y == std::vector<lane>(n, before));
+            comm.allreduce(hvd::fuse(alone, z), add);
+            CHECK(z == x);
+            z.assign(n * size_of(comm), lane_of(1));
+            CHECK(comm.reduce_scatter(z, added) == x);
+            const auto list = comm.reduce_scatter(hvd::fuse(alone, z), add);
+            CHECK(std::get<1>(list) == x);
+        }
+    });
+}
 
 TEST_CASE("a mean of a user's numbers divides them by /") {
     on_every_transport([](auto& comm) {

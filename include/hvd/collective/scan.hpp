@@ -26,15 +26,15 @@ void scan_blocks(const reduce_args& args) {
     A running[block];
     for (std::size_t done = 0; done < args.count; done += block) {
         const std::size_t m = args.count - done < block ? args.count - done : block;
-        T* row = reinterpret_cast<T*>(args.out) + done;
+        std::byte* row = args.out + done * sizeof(T);
         reduce_args of_row = args;
-        for (int r = 0; r < args.ranks; ++r, row += args.count, ++of_row.divisor) {
+        for (int r = 0; r < args.ranks; ++r, row += args.count * sizeof(T), ++of_row.divisor) {
             for (std::size_t i = 0; i < m; ++i) {
-                const A value = loaded<T, Op, A>(row[i], before);
+                const A value = loaded<T, Op, A>(element_at<T>(row, i), before);
                 running[i] = r == 0 ? value : combine(operation, running[i], value);
             }
             for (std::size_t i = 0; i < m; ++i)
-                row[i] = finished<T>(running[i], of_row, operation, power);
+                put_element<T>(row, i, finished<T>(running[i], of_row, operation, power));
         }
     }
 }

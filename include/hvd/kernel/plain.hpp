@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -15,7 +16,8 @@
 
 namespace hvd::inline v0::detail {
 
-// Reduces N tensors to one, which may be exactly an input. All are aligned as their elements are.
+// Reduces N tensors to one, which may be exactly an input. All are aligned as their elements are,
+// unless these need more than memory has in general: hvd's own buffers have no more.
 struct reduce_args {
     const void* op;
     const std::byte* const* inputs;
@@ -29,6 +31,26 @@ struct reduce_args {
 };
 
 using reduce_function = void (*)(const reduce_args&);
+
+// Elements of any alignment, by their number. One that may lie anywhere is copied.
+template <class T>
+constexpr bool may_lie_anywhere = alignof(T) > alignof(std::max_align_t);
+
+template <class T>
+decltype(auto) element_at(const std::byte* elements, std::size_t index) {
+    if constexpr (may_lie_anywhere<T>) {
+        T copy;
+        std::memcpy(&copy, elements + index * sizeof(T), sizeof(T));
+        return copy;
+    } else {
+        return (reinterpret_cast<const T*>(elements)[index]);
+    }
+}
+template <class T>
+void put_element(std::byte* elements, std::size_t index, const T& value) {
+    if constexpr (may_lie_anywhere<T>) std::memcpy(elements + index * sizeof(T), &value, sizeof(T));
+    else reinterpret_cast<T*>(elements)[index] = value;
+}
 
 template <class T, class Op>
 constexpr bool in_wide_integers = is_integer_element<T> && is_rounded<Op>;
@@ -242,16 +264,18 @@ void reduce_plain_blocks(const reduce_args& args, std::size_t first, std::size_t
     A running[block];
     for (std::size_t done = 0; done < n; done += block) {
         const std::size_t m = n - done < block ? n - done : block;
-        const T* const head = reinterpret_cast<const T*>(args.inputs[0]) + first + done;
-        for (std::size_t i = 0; i < m; ++i) running[i] = loaded<T, Op, A>(head[i], before);
-        for (int r = 1; r < args.ranks; ++r) {
-            const T* const next = reinterpret_cast<const T*>(args.inputs[r]) + first + done;
-            for (std::size_t i = 0; i < m; ++i)
-                running[i] = combine(operation, running[i], loaded<T, Op, A>(next[i], before));
-        }
-        T* const out = reinterpret_cast<T*>(to) + done;
+        const std::byte* const head = args.inputs[0] + (first + done) * sizeof(T);
         for (std::size_t i = 0; i < m; ++i)
-            out[i] = finished<T>(running[i], args, operation, power);
+            running[i] = loaded<T, Op, A>(element_at<T>(head, i), before);
+        for (int r = 1; r < args.ranks; ++r) {
+            const std::byte* const next = args.inputs[r] + (first + done) * sizeof(T);
+            for (std::size_t i = 0; i < m; ++i)
+                running[i] = combine(operation, running[i],
+                                     loaded<T, Op, A>(element_at<T>(next, i), before));
+        }
+        std::byte* const out = to + done * sizeof(T);
+        for (std::size_t i = 0; i < m; ++i)
+            put_element<T>(out, i, finished<T>(running[i], args, operation, power));
     }
 }
 
