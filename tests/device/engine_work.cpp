@@ -159,6 +159,7 @@ TEST_CASE("a callback waits for the device, and the engine does not") {
         const tensor<float> x(filled(40, 1.0f)), z(filled(40, 1.0f));
         std::vector<float> h(10, 1);
         std::atomic<int> called{0}, refused{0};
+        cudaStreamSynchronize(nullptr);  // the user's stream does not wait for the copies
         gate held(user.handle);
         auto a = e.allreduce("x", x.view(), hvd::sum,
                              {.stream = user.handle, .then = [&](auto) { ++called; }});
@@ -195,6 +196,7 @@ TEST_CASE("a stream waits for a tensor that has a callback") {
         const tensor<float> x(filled(40, 1.0f));
         std::atomic<int> called{0};
         std::atomic<bool> goes_on = false;
+        cudaStreamSynchronize(nullptr);  // the user's stream does not wait for the copies
         gate held(works.handle);
         auto told = e.allreduce("x", x.view(), hvd::sum,
                                 {.stream = works.handle, .then = [&](auto) { ++called; }});

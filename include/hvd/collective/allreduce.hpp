@@ -138,8 +138,11 @@ public:
                              check_reduced<B, X, Op>()) {
             if constexpr (is_fused<std::remove_cvref_t<X>>) {
                 run_fused(x, op, o);
-            } else {
+            } else if constexpr (has_view_traits<std::remove_cvref_t<X>>) {
                 const auto view = view_for(self(), collective::allreduce, o, x);
+                reduce_views(view, view, op, o);
+            } else {
+                const auto view = to_view(x);
                 reduce_views(view, view, op, o);
             }
         }
@@ -237,9 +240,14 @@ private:
                 ->allreduce(in.data(), out.data(), in.size(), as_operation(op), o);
         } else {
             using O = operation_of<Op>;
-            run_copying<O>(self(), collective::allreduce, o, [&] {
-                return allreduce_call<In, Out, O>(in, out, as_operation(op), o);
-            });
+            using made = allreduce_call<In, Out, O>;
+            if constexpr (std::is_nothrow_copy_constructible_v<O>) {
+                made call(in, out, as_operation(op), o);
+                access::run(static_cast<Comm&>(*this), call.op, o.timeout);
+            } else {
+                run_made(self(), collective::allreduce, o,
+                         [&] { return made(in, out, as_operation(op), o); });
+            }
         }
     }
 

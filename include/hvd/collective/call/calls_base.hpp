@@ -142,12 +142,17 @@ auto view_for(Comm& comm, collective kind, const Options& o, X& x) {
 // need memory: then the call is forfeited where there is none.
 template <class Operation, class Comm, class Options, class Make>
 void run_copying(Comm& comm, collective kind, const Options& o, Make make) {
-    if constexpr (std::is_nothrow_copy_constructible_v<Operation>) {
-        auto call = make();
+    const auto run = [&](auto& call) {
         if (kind == collective::reduce) run_rooted(comm, call, o);
         else run_call(comm, call, o);
+    };
+    if constexpr (std::is_nothrow_copy_constructible_v<Operation>) {
+        auto call = make();
+        run(call);
     } else {
-        run_made(comm, kind, o, make);
+        const auto held = access::hold(comm, kind);
+        auto call = prepare(access::session_of(comm), kind, o, make);
+        run(call);
     }
 }
 
